@@ -11,7 +11,7 @@ from farandole.control.jobs.spec import JobSpec
 
 
 def withdrawn_file(exit_file: Path, spec_name: str, key: str) -> Path:
-    """Return the file whose existence keeps a submission from running, because another one has taken its place."""
+    """Return the path of a file whose existence prevents a submission from running, because another one replaces it."""
     return exit_file.with_name(f".{spec_name}.{key}.withdrawn")
 
 

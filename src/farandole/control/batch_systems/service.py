@@ -161,7 +161,7 @@ class BatchJobs:
         self._records.write(msgspec.structs.replace(record, wanted=workers))
 
     def cancel(self, name: str) -> None:
-        """End a job gracefully; a second time: at once."""
+        """End a job gracefully. A second call ends it at once."""
         record, row = self._living(name)
         if row is None:
             self._withdraw(record)

@@ -1,4 +1,4 @@
-"""The interface of a batch system whose jobs have our verbs (see `control.slurm` and `control.lsf`)."""
+"""The interface of a batch system, implemented by `control.slurm` and `control.lsf`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from farandole.control.jobs.spec import JobSpec
 from farandole.control.jobs.status import JobState
 
 MARK = "farandole"
-"""The mark of our jobs among others; after a colon comes the key of the submission."""
+"""The prefix that marks farandole's jobs; a colon and the key of the submission follow it."""
 
 
 def mark_of(key: str) -> str:
@@ -88,7 +88,7 @@ class BatchSystem(Protocol):
         """Hold a waiting job."""
 
     def requeue_held(self, programs: Programs, number: str) -> None:
-        """End a running job, and let it wait, held."""
+        """End a running job, and put it back into the queue, held."""
 
     def release(self, programs: Programs, number: str) -> None:
         """Release a held job."""

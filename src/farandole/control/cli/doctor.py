@@ -1,4 +1,4 @@
-"""`farandole doctor`: show what this machine, or a list of hosts, has, and what to do about problems."""
+"""`farandole doctor`: inspect this machine or a list of hosts, and explain how to solve problems."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The parts that the verbs about jobs share: `--on`, `--json`, and how a job is described to people.
+"""The common parts of the verbs about jobs: `--on`, `--json`, and descriptions of jobs for people.
 
-They behave the same wherever a job runs; `farandole.control.jobs.places` lists where that can be.
+They behave in the same way at every place; `farandole.control.jobs.places` lists the places.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def connect(given: argparse.Namespace) -> tuple[str, JobService]:
 
 
 def warn_of_place(error: JobError) -> None:
-    """Print why the default place is skipped."""
+    """Print the reason why the default place is skipped."""
     print(f"warning: {error.message}; showing only the jobs of farandole run on this machine", file=sys.stderr)
     print(f"hint: {error.hint}", file=sys.stderr)
 
@@ -47,7 +47,7 @@ def add_job(parser: Parser) -> None:
 
 
 def add_action(parser: Parser, name: str, *, description: str, execute: Callable[[argparse.Namespace], int]) -> None:
-    """Add the options of a verb that does one thing with one job, and the texts of its help."""
+    """Add the options and help texts of a verb that performs one action on one job."""
     parser.describe(
         execute,
         usage=f"farandole {name} JOB [--on PLACE] [--json]",

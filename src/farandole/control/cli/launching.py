@@ -1,7 +1,7 @@
 """Jobs that `farandole run` shows as a plan, or runs in its own process.
 
-This module loads a whole launcher. `farandole run` imports it only for these jobs: the client of an elastic job does
-without, because the job's daemon has a launcher of its own.
+This module loads a whole launcher. `farandole run` imports it only for these jobs: the client of an elastic job needs
+none, because the job's daemon has its own launcher.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ async def _launch(
 
 @contextlib.contextmanager
 def _found_by_name(name: str | None, spec: LaunchSpec) -> Iterator[Callable[[Any], None]]:
-    """Yield a function that makes a job of fixed size known by its name, if it has one, until the job ends."""
+    """Yield a function that registers a job of fixed size under its name, if it has one, until the job ends."""
     if name is None:
         yield lambda job: None
         return

@@ -56,7 +56,7 @@ VERBS: Mapping[str, Mapping[str, str]] = {
         "man": "print the manual page of this command",
     },
 }
-"""All verbs with their lines of the help, grouped as the help has them. A verb is the module of its name."""
+"""All verbs with their help lines, in the groups of the help text. The module of a verb has the verb's name."""
 
 _SHORT = {
     "training": ("run", "init", "submit"),
@@ -77,7 +77,7 @@ def make_parser(only: str | None = None) -> Parser:
     """Return the parser of the whole command line.
 
     Args:
-        only: the one verb that gets its options, or "" for none; None: all verbs get them.
+        only: the one verb whose options are added, or "" for none; None: the options of all verbs are added.
     """
     parser = Parser(
         prog="farandole",
@@ -99,7 +99,7 @@ def make_parser(only: str | None = None) -> Parser:
 
 
 def _verbs() -> dict[str, str]:
-    """Return all verbs with their lines of the help."""
+    """Return all verbs with their help lines."""
     return {name: help_line for group in VERBS.values() for name, help_line in group.items()}
 
 

@@ -115,7 +115,7 @@ def _add_preemption(parser: argparse.ArgumentParser) -> None:
 
 
 def add_settings(parser: argparse._ActionsContainer, group: str = "") -> None:
-    """Add the options of one help group that set workers' settings: the table's settings that have a flag."""
+    """Add the options for the workers' settings in one help group: those of the settings table that have a flag."""
     for row in FLAGS.values():
         flag = row.flag
         if flag is None or flag.group != group:
@@ -151,7 +151,7 @@ def read_elastic(options: argparse.Namespace) -> Elastic | None:
     """Return the limits of an elastic job; None if the job is not elastic.
 
     Raises:
-        SpecError: a value is not valid, or the least number of workers is not known.
+        SpecError: a value is not valid, or the minimum number of workers is not known.
     """
     fewest, most = _range_of_workers(options)
     given = (
@@ -182,7 +182,7 @@ def read_elastic(options: argparse.Namespace) -> Elastic | None:
 
 
 def _range_of_workers(options: argparse.Namespace) -> tuple[int | None, int | None]:
-    """Return the fewest and the most hosts of torchrun's --nnodes FEWEST:MOST as workers; None, None without it."""
+    """Return the limits of torchrun's --nnodes FEWEST:MOST, converted to workers; None, None: no range is given."""
     fewest, colon, most = (options.nnodes or "").partition(":")
     if not colon or fewest == most:
         return None, None
@@ -253,7 +253,7 @@ def _workers(text: str | None) -> int | None:
 
 
 def _per_host(text: str | None) -> int | None:
-    """Return --nproc-per-node; None if it is not given, or is auto and this machine decides."""
+    """Return --nproc-per-node as a number, which for auto, gpu and cpu is counted on this machine; None: not given."""
     if text is None:
         return None
     if text in _AUTO:

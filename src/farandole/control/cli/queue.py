@@ -104,7 +104,7 @@ def _start(given: argparse.Namespace) -> int:
 
 
 def read_run_options(text: str) -> RunOptions:
-    """Return the options of `farandole run` that hold for all jobs.
+    """Return the options of `farandole run` that apply to all jobs.
 
     Raises:
         BadSpec: they are not valid, or they describe a single job.

@@ -248,10 +248,10 @@ def read_launch(given: argparse.Namespace, environment: Mapping[str, str] = os.e
 
     Args:
         given: the options.
-        environment: that of the launcher, which is asked where an option is not given.
+        environment: the launcher's environment, for options that are not given.
 
     Raises:
-        SpecError: the options do not fit together, or a value is not possible.
+        SpecError: the options contradict each other, or a value is not valid.
     """
     command = given.command[1:] if given.command[:1] == ["--"] else given.command
     if not command:

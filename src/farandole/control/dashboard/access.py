@@ -1,6 +1,6 @@
-"""Access to a dashboard: for anyone with the token, once in the address and then in a cookie. It is read-only.
+"""Access control of the dashboard: a token, passed in the address once and then in a cookie, allows reading.
 
-Every answer carries headers that keep a browser from doing anything with the page but showing it.
+Every answer has headers that let a browser do nothing with the page but show it.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Gate:
         app: the app that answers them.
         token: the token that they must carry.
         port: the port of the server, which is part of the cookie's name because cookies apply to all ports of a host.
-        hosts: names under which a browser may address this server; None: any. On loopback, any other name may belong to
-            a page that has pointed its own name here to read data that only this machine may read.
+        hosts: names under which a browser may address this server; None: any. On loopback, other names are rejected to
+            prevent DNS rebinding, with which a web page could read data that only this machine may read.
     """
 
     def __init__(self, app: App, token: str, port: int, hosts: frozenset[str] | None) -> None:

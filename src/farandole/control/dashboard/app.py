@@ -23,11 +23,11 @@ STATIC = Path(__file__).resolve().parent / "static"
 FILES = {"page.js": "text/javascript", "style.css": "text/css", "icon.svg": "image/svg+xml"}
 EVENT_SECONDS = 1.0
 END_SECONDS = 5
-"""Seconds that pending answers may take when the server ends."""
+"""Seconds in which pending answers have to be complete when the server ends."""
 MOST_STREAMS = 64
-"""The most browsers at a time."""
+"""Maximum number of browsers at a time."""
 _SLICES = 5
-"""Seconds between a stream's checks, between two events, whether the server is about to end."""
+"""Number of times between two events that a stream checks whether the server is about to end."""
 
 
 class Dashboard:
@@ -90,7 +90,7 @@ class Dashboard:
         return StreamingResponse(stream, media_type="text/event-stream")
 
     async def _stream(self, job: str, lines_from: int) -> AsyncIterator[str]:
-        """Yield events repeatedly; the id of each says which lines the browser has."""
+        """Yield events repeatedly; the id of each is the number of the next line that the browser needs."""
         self._streams += 1
         try:
             while True:

@@ -11,7 +11,7 @@ from farandole.control.jobs.view import Moment
 MARKED = ("loss", "join", "stall", "finish")
 MOST_MARKS = 200
 SHORTEST_SECONDS = 30.0
-"""Seconds that the axis is long at least."""
+"""Minimum length of the time axis, in seconds."""
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400, 172800, 604800)
 MOST_TICKS = 6
 

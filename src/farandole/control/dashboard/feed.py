@@ -44,9 +44,9 @@ class JobFeed:
         self._model: dict[str, Any] = {}
         self._lines: collections.deque[OutputLine] = collections.deque(maxlen=MOST_LINES)
         self._next = 0
-        """The number of the next line."""
+        """The feed's number of the next line."""
         self._first = 0
-        """The number of the first line shown: earlier ones are contained in a later reading of the log, too."""
+        """The number of the first line shown: the log was read again, and its lines replace all earlier ones."""
         self._launcher_next = 0
         """The launcher's number of its next line."""
         self._log_read_at = -LOG_FRESH_SECONDS

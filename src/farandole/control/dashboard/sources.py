@@ -23,7 +23,7 @@ from farandole.control.jobs.view import JobView, Moment, OutputLine, WorkerView
 URL_SECONDS = 5.0
 MOST_LINES = 2000
 MOST_CHARACTERS = 2000
-"""The most characters of a line."""
+"""Maximum length of a line, in characters."""
 _FINISHED_WORDS = ("exited", "finished", "succeeded", "failed", "ended")
 
 
@@ -73,7 +73,7 @@ class PlaceSource:
 
 
 class UrlSource:
-    """One job, by the address of its metrics: of fixed size, or on a machine reached through a tunnel.
+    """One job, by the address of its metrics: for jobs of fixed size, and for machines reached through a tunnel.
 
     Args:
         url: the address, such as http://127.0.0.1:9478.
@@ -89,7 +89,7 @@ class UrlSource:
         return [self.view("", 0)[0]]
 
     def view(self, name: str, lines_from: int) -> tuple[JobStatus, JobView]:
-        """Return its launcher's answer."""
+        """Return the state and the view from the launcher's answer."""
         try:
             view = decode_json(self._get(f"/view?lines_from={lines_from}"), JobView)
         except msgspec.DecodeError as error:
@@ -110,11 +110,11 @@ class UrlSource:
         return status, view
 
     def output(self, name: str) -> Sequence[OutputLine]:
-        """Return nothing: all that there is comes with the view."""
+        """Return no lines: the view contains them all."""
         return ()
 
     def cluster(self) -> None:
-        """Return nothing: there is one job."""
+        """Return None: there is only one job."""
 
     def _get(self, path: str) -> bytes:
         request = urllib.request.Request(self._url + path)
@@ -173,7 +173,7 @@ def source_for(
         job: a name, or the address of a job's metrics.
         place: the place of the job; None: the default.
         environment: the environment of this process.
-        warn: called with the error of a default place that does not answer, and is left out.
+        warn: called with the error of a default place that does not answer and is skipped.
 
     Raises:
         JobError: there is no such place, or it does not answer.

@@ -1,7 +1,7 @@
-"""The last seconds of a job's timeline, as a lane of waiting and moving for each rank. Pure, but for reading a file.
+"""The last seconds of a job's timeline: when each rank waited or moved data. Pure, except for reading a file.
 
-The file is that of `--timeline`, in Chrome's format: one record a line (`worker.observe.trace`). Only its end is
-read, so that a span may have begun before what is seen.
+The file is that of `--timeline`, in Chrome's format: one record per line (`worker.observe.trace`). Only its end is
+read, so a span may have begun before the part that is read.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ READ_BYTES = 1 << 20
 WINDOW_SECONDS = 5.0
 MOST_LANES = 32
 MOST_SPANS = 250
-"""Most spans of a lane; beyond that, spans that lie close together are merged."""
+"""Maximum number of spans of a lane; if there are more, spans that lie close together are merged."""
 
 
 class Span(NamedTuple):
-    """A time in which a rank waited for others, or moved data."""
+    """A period in which a rank waited for others, or moved data."""
 
     begin: float
     end: float
@@ -41,7 +41,7 @@ def read_end(path: str) -> list[str]:
 
 
 def spans_of(lines: Iterable[str]) -> dict[int, list[Span]]:
-    """Return what each rank did, in microseconds of the trace, from records one a line."""
+    """Return the spans of each rank, in microseconds of the trace, from lines with one record each."""
     spans: dict[int, list[Span]] = {}
     open_spans: dict[tuple[int, int], list[tuple[str, float]]] = {}
     for line in lines:
@@ -63,7 +63,7 @@ def spans_of(lines: Iterable[str]) -> dict[int, list[Span]]:
 
 
 def window_model(spans: Mapping[int, Sequence[Span]], seconds: float = WINDOW_SECONDS) -> dict[str, Any] | None:
-    """Return the last seconds as lanes whose spans lie between 0 and 1; None when nothing is known."""
+    """Return the last seconds as one lane per rank, with times scaled to 0 to 1; None: there are no spans."""
     latest = max((span.end for there in spans.values() for span in there), default=None)
     if latest is None:
         return None

@@ -1,4 +1,4 @@
-"""The content of a page, as plain data, from the data of a source. Pure: the browser only puts it in place."""
+"""The content of a page as plain data, which the browser only displays. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from farandole.control.jobs.view import JobView, Moment, OutputLine, WorkerView
 
 MOST_MOMENTS = 100
 DENSE_FROM = 48
-"""Number of workers from which on each is drawn small."""
+"""From this number of workers on, each of them is drawn small."""
 TONES = {
     JobState.RUNNING: "good",
     JobState.SUCCEEDED: "good",
@@ -61,7 +61,7 @@ def job_model(status: JobStatus, view: JobView, now: float) -> dict[str, Any]:
 
 
 def facts_of(status: JobStatus, view: JobView, now: float) -> list[dict[str, str]]:
-    """Return the numbers at the top, each with its name."""
+    """Return the key figures at the top of the page, each with its name."""
     waiting = [each.waiting for each in view.workers if each.waiting is not None]
     facts = [
         ("workers", str(view.size) if view.size == status.wanted else workers_text(status)),
@@ -91,7 +91,7 @@ def sentence_of(status: JobStatus, view: JobView) -> str:
 
 
 def hosts_model(view: JobView) -> list[dict[str, Any]]:
-    """Return the workers that run, by host, in the order of the first rank there."""
+    """Return the running workers by host; hosts are in the order of their first ranks."""
     hosts: dict[str, list[WorkerView]] = {}
     for worker in view.workers:
         if worker.runs:
@@ -104,7 +104,7 @@ def hosts_model(view: JobView) -> list[dict[str, Any]]:
 
 
 def worker_model(worker: WorkerView, slow: bool, fastest: float) -> dict[str, Any]:
-    """Return one worker's tile: its texts, the lengths of its bars between 0 and 1, and what a screen reader says."""
+    """Return one worker's tile: its texts, the lengths of its bars from 0 to 1, and the text for screen readers."""
     title = f"rank {worker.rank}" if worker.rank is not None else f"worker {worker.worker}"
     state = "slow" if slow else "" if worker.rank is not None else "joining"
     if worker.end and not state:
@@ -134,7 +134,7 @@ def worker_model(worker: WorkerView, slow: bool, fastest: float) -> dict[str, An
 
 
 def moment_model(moment: Moment) -> dict[str, str]:
-    """Return one row of what has happened."""
+    """Return one row of the job's history."""
     return {"time": time.strftime("%H:%M:%S", time.localtime(moment.at)), "kind": moment.kind, "text": moment.text}
 
 
@@ -186,18 +186,18 @@ def rate_text(rate: float | None) -> str:
 
 
 def percent(part: float | None) -> str:
-    """Return a part of one as a percentage."""
+    """Return a fraction as a percentage."""
     return "-" if part is None else f"{min(1.0, max(0.0, part)):.0%}"
 
 
 def since_text(job: JobStatus, now: float) -> str:
-    """Return a text on how long the job has been in its state."""
+    """Return a text about how long the job has been in its state."""
     at = job.finished or job.started or job.created
     return "" if at is None else f"{duration_text(now - at)} ago"
 
 
 def age_text(status: JobStatus, now: float) -> str:
-    """Return for how long the job runs, or ran."""
+    """Return how long the job has been running, or ran."""
     if status.started is None:
         return "-"
     return duration_text((status.finished or now) - status.started)

@@ -1,4 +1,4 @@
-"""Refusals that every place words alike."""
+"""Builds the `Refused` errors that have the same wording at every place."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class JobService(Protocol):
         """End a job gracefully. A second call kills it."""
 
     def suspend(self, name: str) -> None:
-        """Take a job's workers away until it is resumed."""
+        """Suspend a job: it has no workers until it is resumed."""
 
     def resume(self, name: str) -> None:
         """Resume a suspended job."""

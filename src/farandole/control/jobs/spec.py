@@ -30,7 +30,7 @@ SUSPENSIONS = {
     "requeue": "the job is ended, and starts from the beginning later",
     "never": "the job is never suspended once it runs",
 }
-"""Ways in which a job gives its slots back, by their names."""
+"""Ways in which a job releases its slots when it is suspended, by name."""
 SIGNALS = ("SIGTERM", "SIGUSR1", "SIGUSR2", "SIGINT")
 GRACE_SECONDS = 30.0
 DEFAULT_QUEUE = "default"

@@ -62,7 +62,7 @@ class JobView(msgspec.Struct, frozen=True):
     at: float = 0.0
     """Time of the snapshot, in seconds since 1970."""
     state: str = ""
-    """The reason why the job waits; "": it does not."""
+    """The reason why the job waits; "": it is not waiting."""
     generation: int = 0
     size: int = 0
     """Number of workers in the current world."""

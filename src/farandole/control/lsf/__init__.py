@@ -1,1 +1,1 @@
-"""Jobs on an LSF cluster with the same verbs, through bsub, bjobs, bmod, bkill, bstop, brequeue and bresume."""
+"""The place `lsf`: job commands on an LSF cluster, by bsub, bjobs, bmod, bkill, bstop, brequeue and bresume."""

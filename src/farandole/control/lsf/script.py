@@ -17,7 +17,7 @@ _HOSTS = 'set -- $LSB_MCPU_HOSTS; hosts=; while [ $# -gt 1 ]; do hosts="$hosts,$
 
 
 def batch_script(spec: JobSpec, log: Path, exit_file: Path, program: str, key: str) -> str:
-    """Return the script that bsub gets; see `farandole.control.batch_systems.system.BatchSystem.script`.
+    """Return the script for bsub; the arguments are those of `control.batch_systems.system.BatchSystem.script`.
 
     Raises:
         Refused: LSF cannot give the job what it asks for.

@@ -1,4 +1,4 @@
-"""The place `lsf`: LSF's programs behind the verbs of jobs."""
+"""The place `lsf`: carries out job commands with LSF's programs."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class AttemptRequest(msgspec.Struct, frozen=True):
     """The working directory of the job."""
     options: RunOptions = NO_OPTIONS
     slot_numbers: Mapping[str, str] = {}
-    """Which slots of each host they are, as the launcher takes them."""
+    """The numbers of these slots on each host, in the form that the launcher reads."""
 
 
 class AttemptResult(msgspec.Struct, frozen=True):
@@ -71,7 +71,7 @@ _Content = TypeVar("_Content", bound=msgspec.Struct)
 
 
 def is_attempt(local: str, name: str) -> bool:
-    """Return whether a local name is that of an attempt of a job of the queue.
+    """Return whether a name on this machine is that of an attempt of a job of the queue.
 
     Example:
         >>> is_attempt("resnet.2", "resnet"), is_attempt("resnet-2", "resnet")
@@ -267,11 +267,11 @@ class Attempt:
         _sync(self.own)
 
     def failover_files(self) -> FailoverFiles:
-        """Return the files that the launcher of an elastic job leaves to its successor."""
+        """Return the files in which the launcher of an elastic job saves its state for its successor."""
         return FailoverFiles(self.own)
 
     def can_go_on(self) -> bool:
-        """Return whether a runner can continue an attempt that has begun, if its workers still wait for one."""
+        """Return whether a new runner can continue an attempt that has begun, if its workers still wait."""
         return self.ended() is None and self.failover_files().is_whole() and self._began_on_this_boot()
 
     def write_report(self, report: AttemptReport) -> None:
@@ -298,7 +298,7 @@ def _open_or_make(path: Path) -> int:
 
 
 def _hand_over(descriptor: int, directory: Path) -> None:
-    """Give a file that this process has just created to the owner of its directory."""
+    """Change the owner of a file that this process has just created to the owner of its directory."""
     # Never by its path: meanwhile, the owner of the directory may have put another file there.
     if os.geteuid() == 0:
         status = os.stat(directory)

@@ -1,4 +1,4 @@
-"""The place `queue`: a `JobService` whose requests go to the queue's daemon."""
+"""The place `queue`: a `JobService` that sends its requests to the queue's daemon."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class QueueClient:
         self._retry = retry
 
     def submit(self, spec: JobSpec) -> str:
-        """Hand a job to the queue; when this returns, it is on the queue's disk."""
+        """Submit a job; when this returns, the queue has written it to disk."""
         directory = _directory(spec)
         check_script(spec.command, directory)
         environment = {name: value for name, value in self._environment.items() if name != TOKEN_VARIABLE}

@@ -66,7 +66,7 @@ class Executor:
             return AttemptFact(AttemptState.RUNS) if job.phase is Phase.RUNNING else NOTHING_SEEN
 
     def carry_out(self, action: Action, jobs: Mapping[str, QueueJob], now: float) -> None:
-        """Carry out an action, if it has not been carried out.
+        """Carry out an action, unless that has been done already.
 
         Args:
             action: the action.
@@ -126,7 +126,7 @@ class _Runner(NamedTuple):
     """The number of runners started in quick succession, including this one."""
 
     def again_at(self) -> float:
-        """Return when another runner may be started: this one is about to claim its attempt, or has ended at once."""
+        """Return the time from which another runner may be started in its place, on the monotonic clock."""
         if self.process.poll() is None:
             return self.at + START_SECONDS
         return self.at + min(_FIRST_REST * 2.0 ** min(self.tries - 1, 10), START_SECONDS)

@@ -18,9 +18,9 @@ from farandole.control.queue.model import AttemptFact, QueueHost, QueueJob
 from farandole.control.scheduler.job import BatchLimits, Measurement, Noise, TrainingReport
 
 _MOST = 2**40
-"""The most samples of a batch, or workers: more than ever occur, and exact as a float."""
+"""The largest accepted number of samples or workers: larger than any real one, and exact as a float."""
 UNTRIED = 0.9
-"""The assumed time of a pass on an untried type, relative to a known type, for the one job that explores it."""
+"""Assumed time of a pass on an untried type, relative to a known one, for the one job that is to try it."""
 
 
 def measured_by(

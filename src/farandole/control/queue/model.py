@@ -77,18 +77,18 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 class SlotNumbers(msgspec.Struct, frozen=True):
-    """Which of a host's slots a job has.
+    """The numbers of the slots that a job has on a host.
 
     Attributes:
-        numbers: the number of each of its slots, from 0, in the order in which the job counts them.
-        count: how many the host has.
+        numbers: the number of each of the job's slots, from 0, in the order in which the job counts them.
+        count: number of all slots of the host.
     """
 
     numbers: tuple[int, ...]
     count: int
 
     def first(self, slots: int) -> str:
-        """Return the first of them as the launcher takes them.
+        """Return the first `slots` of them in the form that the launcher reads.
 
         Example:
             >>> SlotNumbers((1, 3, 0), 4).first(2)
@@ -105,7 +105,7 @@ class QueueJob(msgspec.Struct, frozen=True):
     owner: Owner
     submitted: float
     key: str = ""
-    """Chosen by its client, so that a repeated request to submit it makes no second job."""
+    """Chosen by the client, so that a repeated request to submit the job creates no second one."""
     change_key: str = ""
     """Chosen by the client of the last change, so that a repeated request does not count as a second change."""
     phase: Phase = Phase.WAITING
@@ -118,7 +118,7 @@ class QueueJob(msgspec.Struct, frozen=True):
     held: Slots = msgspec.field(default_factory=dict)
     """The slots that its workers may still use: never fewer than `slots` while there is an attempt."""
     numbered: Mapping[str, SlotNumbers] = msgspec.field(default_factory=dict)
-    """Which slots of each host they are: at least as many as it holds there."""
+    """The numbers of its slots on each host: at least as many as it holds there."""
     changed: float = 0.0
     """When `slots` last changed."""
     why_stopped: StopReason | None = None
@@ -139,7 +139,7 @@ class QueueJob(msgspec.Struct, frozen=True):
 
     @property
     def slot_numbers(self) -> dict[str, str]:
-        """Which slots it has on each host, as the launcher takes them."""
+        """The numbers of its slots on each host, in the form that the launcher reads."""
         return {host: self.numbered[host].first(count) for host, count in self.slots.items() if host in self.numbered}
 
     @property
@@ -238,7 +238,7 @@ class SetHosts(msgspec.Struct, frozen=True, tag=True):
     attempt: int
     slots: Slots
     numbers: Mapping[str, str] = {}
-    """Which slots of each host they are."""
+    """The numbers of these slots on each host."""
 
 
 class SetBatch(msgspec.Struct, frozen=True, tag=True):
@@ -254,7 +254,7 @@ class SetBatch(msgspec.Struct, frozen=True, tag=True):
 
 
 class StopAttempt(msgspec.Struct, frozen=True, tag=True):
-    """Order the runner to stop; without a runner, prevent that one begins.
+    """Order the runner to stop; if there is none, make sure that none begins.
 
     Attributes:
         how: `cancel`, `suspend` or `kill`.

@@ -1,7 +1,7 @@
-"""Which slots of a host each job has: a slot may be one of the host's GPUs, which no other job is to use. Pure.
+"""Numbers the slots that each job has on a host: a slot may be a GPU, which no other job may use. Pure.
 
-Policies and the handover count slots. Of those that a job counts on a host, each keeps its number while the job holds
-it, because a worker there uses what the number stands for.
+Policies and the handover only count slots. A slot keeps its number as long as a job holds it, because a worker uses the
+GPU that the number stands for.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from farandole.control.scheduler.handover import larger
 def numbered(jobs: Mapping[str, QueueJob], hosts: Sequence[QueueHost]) -> dict[str, QueueJob]:
     """Return the jobs, each with a number for each slot that it has or holds.
 
-    A job gives up the last ones first, as its launcher does. There is a free number for each new slot, unless the host
-    has got fewer slots than are in use: then some are used twice.
+    A job releases its last slots first, as its launcher does. There is a free number for each new slot, unless the host
+    now has fewer slots than are in use; then some numbers are used twice.
     """
     sizes = {host.name: host.slots for host in hosts}
     wanted = {name: larger(job.held, job.slots) if job.phase.has_attempt else {} for name, job in jobs.items()}

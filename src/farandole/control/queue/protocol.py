@@ -11,7 +11,7 @@ from farandole.control.jobs.errors import KINDS, JobError
 
 MESSAGE_LIMIT = 32 * 1024 * 1024
 LOG_BYTES = 1024 * 1024
-"""The size limit of a piece of a log; a shorter piece is all that there is so far."""
+"""Size of a piece of a log, in bytes; a shorter piece ends at the present end of the log."""
 
 
 class Submit(msgspec.Struct, frozen=True, tag="submit"):
@@ -21,7 +21,7 @@ class Submit(msgspec.Struct, frozen=True, tag="submit"):
     environment: Mapping[str, str]
     directory: str
     key: str
-    """Chosen for this job by the client: a repeated request makes no second job."""
+    """Chosen for this job by the client: a repeated request creates no second job."""
 
 
 class AskJobs(msgspec.Struct, frozen=True, tag="jobs"):

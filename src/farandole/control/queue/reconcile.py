@@ -41,7 +41,7 @@ from farandole.control.scheduler.handover import Holder, Standing, next_slots
 from farandole.control.scheduler.job import Decision, PolicyJob, TrainingReport
 
 Facts = Mapping[str, AttemptFact]
-"""By job name."""
+"""The observed attempts, by job name."""
 
 
 class Decide(Protocol):

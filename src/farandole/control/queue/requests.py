@@ -121,7 +121,7 @@ def check_owner(job: QueueJob, requester: Requester, what: str) -> None:
 
 
 def cancelled(job: QueueJob, now: float) -> QueueJob:
-    """Return a job that is to be ended; at once if it is being cancelled already.
+    """Return the job, marked to be cancelled; if it is being cancelled already, to be killed at once.
 
     Raises:
         Refused: the job is over.
@@ -136,7 +136,7 @@ def cancelled(job: QueueJob, now: float) -> QueueJob:
 
 
 def suspended(job: QueueJob, now: float) -> QueueJob:
-    """Return a job that is to release its slots until it is resumed.
+    """Return the job, marked to release its slots until it is resumed.
 
     Raises:
         Refused: the job is over, or cannot be suspended without losing its progress.
@@ -153,7 +153,7 @@ def suspended(job: QueueJob, now: float) -> QueueJob:
 
 
 def resumed(job: QueueJob, now: float) -> QueueJob:
-    """Return a suspended job that waits for slots again.
+    """Return a suspended job, marked to wait for slots again.
 
     Raises:
         Refused: the job is not suspended.

@@ -107,14 +107,14 @@ class Runner:
         self._elastic: ControlledJob | None = None
         """The same job, if it is elastic."""
         self._follows = False
-        """Whether this is the successor of a runner whose workers live."""
+        """Whether this is the successor of a runner whose workers are still alive."""
         self._told = ""
-        """The order that was passed on last."""
+        """The latest order that was passed on."""
         self._kill_at = float("inf")
         self._report_at = 0.0
 
     def enter(self) -> bool:
-        """Take on the job's output, environment and working directory; return whether that succeeded.
+        """Switch to the job's output, environment and working directory; return whether that succeeded.
 
         If it did not, the attempt has ended.
         """

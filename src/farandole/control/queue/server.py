@@ -1,4 +1,4 @@
-"""Serves requests of clients: the kernel identifies the user, and the daemon's only thread makes every answer."""
+"""Serves the clients' requests: the kernel identifies the user, and the daemon's only thread handles every request."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Server:
         self._path: Path | None = None
 
     async def start(self, path: Path) -> None:
-        """Start to listen.
+        """Start listening.
 
         Raises:
             OSError: the socket cannot be created.

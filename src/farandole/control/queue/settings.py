@@ -1,4 +1,4 @@
-"""The settings of a queue: policy, time slices, queues, quotas. In the database; changed while the daemon runs.
+"""The settings of a queue (policy, time slices, queues, quotas): in its database, and adjustable while it runs.
 
 policy=rr  quantum=600  ageing=3600  keep=604800
 queue.vision=weight=2,quota=8,limit=16     user.ann=slots=4,jobs=20     users=slots=8     admins=ann,bob

@@ -41,8 +41,8 @@ class QueueStore:
 
     Args:
         path: path of the database file; it is created if it does not exist.
-        durable: whether a change is on the disk when it returns. Only simulated crashes, in which the machine survives,
-            can do without.
+        durable: whether a change is on the disk when it returns. Only tests may set it to False: their crashes are
+            simulated, and the machine survives.
     """
 
     def __init__(self, path: Path, durable: bool = True) -> None:
@@ -82,7 +82,7 @@ class QueueStore:
         return RunOptions() if found is None else decode_json(found[0], RunOptions)
 
     def launch(self, job: str) -> tuple[dict[str, str], str]:
-        """Return the environment and the directory from which a job was submitted."""
+        """Return the environment and the directory in which a job was submitted."""
         found = self._db.execute("SELECT environment, directory FROM launches WHERE name = ?", (job,)).fetchone()
         if found is None:
             return {}, "/"

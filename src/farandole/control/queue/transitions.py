@@ -1,4 +1,4 @@
-"""Transitions of one job: by the observed state of its attempt, and by slots that it gets or gives back. Pure."""
+"""State transitions of one job: by the observed state of its attempt, and by changes of its slots. Pure."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _again(job: QueueJob, reason: str) -> QueueJob:
 
 
 def started(job: QueueJob, slots: Slots, now: float) -> QueueJob:
-    """Return a waiting job with slots, and with its next attempt."""
+    """Return a waiting job after it has been granted slots for its next attempt."""
     assert job.phase is Phase.WAITING
     job = with_slots(job, slots, now, moved=False)
     return replace(job, phase=Phase.STARTING, attempt=job.attempt + 1, held=dict(slots), reason="")
@@ -139,7 +139,7 @@ def stopped(job: QueueJob, why: StopReason, reason: str, now: float) -> QueueJob
 
 
 def shrunk(job: QueueJob, slots: Slots, now: float) -> QueueJob:
-    """Return an elastic job without hosts that it has lost, whose workers hold nothing any more."""
+    """Return an elastic job after the loss of hosts: only `slots` are left, and lost workers hold no slots any more."""
     job = with_slots(job, slots, now, moved=False)
     return replace(job, held={host: number for host, number in job.held.items() if host in slots})
 
@@ -167,7 +167,7 @@ def _how(job: QueueJob) -> str:
 
 
 def describe_change(before: QueueJob, after: QueueJob) -> str:
-    """Return a sentence on what has happened to a job; "" if nothing that a user wants to read."""
+    """Return a sentence for the user about a change of a job; "" if the change is not worth reporting."""
     if after.phase is before.phase:
         changed = after.slots != before.slots and after.has_slots
         return f"has {in_words(after.slots)} now" if changed else ""

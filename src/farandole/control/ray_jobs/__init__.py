@@ -1,1 +1,1 @@
-"""Jobs on a Ray cluster with the same verbs, through the REST interface of Ray's jobs."""
+"""The place `ray`: job commands on a Ray cluster, by the REST interface of Ray Jobs."""

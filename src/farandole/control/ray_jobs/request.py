@@ -1,4 +1,4 @@
-"""What is sent to Ray for a job, and what Ray reports about it. Pure."""
+"""Converts jobs to requests to Ray, and Ray's reports to job statuses. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from farandole.control.jobs.status import JobState, JobStatus
 
 ENTRYPOINT = "python -m farandole.ray.submitted"
 SPEC_VARIABLE = "FARANDOLE_SUBMITTED"
-"""Environment variable that brings the specification of a job to the entrypoint."""
+"""Environment variable that passes the specification of a job to the entrypoint."""
 GPU = "nvidia.com/gpu"
 # The mark of our jobs among others, in their metadata: the number of workers.
 _MARK = "farandole"
@@ -54,7 +54,7 @@ def resources_of(spec: JobSpec) -> tuple[float, float]:
     """Return the CPUs and the GPUs of each worker.
 
     Raises:
-        Refused: Ray is not asked for that here.
+        Refused: the job asks for a resource other than CPUs and GPUs, or for an invalid amount.
     """
     for name in spec.resources:
         if name not in ("cpu", GPU):

@@ -1,6 +1,6 @@
-"""The place `ray`: the REST interface of Ray's jobs behind the verbs of jobs.
+"""The place `ray`: carries out job commands through the REST interface of Ray Jobs.
 
-The name of a job is its id in Ray, which Ray gives only once. So a submission whose answer is lost can be repeated
+The name of a job is its id in Ray, which Ray accepts only once. So a submission whose answer is lost can be repeated
 under the same name, and does not run twice. Ray remembers the jobs, and nothing is stored here.
 """
 
@@ -40,7 +40,7 @@ class RayJobs:
 
     Args:
         address: the address of Ray's dashboard, such as http://head:8265.
-        token: the token that Ray asks for; "": none.
+        token: the token that Ray requires; "": none.
     """
 
     def __init__(self, address: str, token: str = "") -> None:
@@ -151,7 +151,7 @@ class RayJobs:
         Raises:
             Unreachable: there is no answer.
             UnknownJob: there is no such job.
-            NotAllowed: Ray wants another token.
+            NotAllowed: Ray does not accept the token.
             Refused: Ray rejects the request.
         """
         data = None if body is None else json.dumps(body).encode()
@@ -179,14 +179,14 @@ class RayJobs:
 
 
 def connect(environment: Mapping[str, str]) -> RayJobs:
-    """Return the service of the cluster that the environment names, or of that on this machine."""
+    """Return the service of the cluster that the environment names, or of the one on this machine."""
     named = environment.get(ADDRESS_VARIABLE) or environment.get("RAY_ADDRESS", "")
     address = named if named.startswith(("http://", "https://")) else _ADDRESS
     return RayJobs(address, _token(environment))
 
 
 def _token(environment: Mapping[str, str]) -> str:
-    """Return the token by which Ray knows this user, found as Ray's own client does; "": none."""
+    """Return this user's token for Ray, from the places where Ray's own client looks for it; "": there is none."""
     if given := environment.get("RAY_AUTH_TOKEN"):
         return given
     path = environment.get("RAY_AUTH_TOKEN_PATH") or os.path.expanduser("~/.ray/auth_token")

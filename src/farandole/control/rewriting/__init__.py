@@ -1,1 +1,1 @@
-"""Making training scripts distributed: they are parsed, edited as text, and never executed."""
+"""Makes training scripts distributed: parses them, edits their text, and never executes them."""

@@ -1,4 +1,4 @@
-"""Scripts that take batches from arrays by an index, or give whole arrays to the model: each worker gets a share."""
+"""Shares arrays among workers, in scripts that index batches in them or pass them to the model as a whole."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def share_arrays(script: Script, loop: ast.stmt, whole: Collection[str] = ()) ->
         whole: arrays that each step uses whole, if it takes no batches.
 
     Returns:
-        Whether arrays were found. Where they were, but cannot be shared, the script is refused.
+        Whether arrays were found. If some were found but cannot be shared, the script is refused.
     """
     arrays = _indexed(script, loop)
     uncounted = arrays and not _is_counted(script, loop, arrays)
@@ -58,7 +58,7 @@ def share_arrays(script: Script, loop: ast.stmt, whole: Collection[str] = ()) ->
 
 
 def _indexed(script: Script, loop: ast.stmt) -> list[str]:
-    """Return the arrays from which a loop takes parts, by numbers that it counts or draws."""
+    """Return the arrays that a loop indexes with values that it computes, such as a counter or random numbers."""
     inside = stored_in(loop)
     found: dict[str, None] = {}
     for node in ast.walk(loop):
@@ -69,7 +69,7 @@ def _indexed(script: Script, loop: ast.stmt) -> list[str]:
 
 
 def _is_order(script: Script, node: ast.Subscript) -> bool:
-    """Return whether what is taken are numbers of samples: a part of an order that was drawn before the loop."""
+    """Return whether the indexed array is an order of samples, such as the result of `randperm`, and not data."""
     assert isinstance(node.value, ast.Name)
     calls = [call for each in script.assignments(node.value.id) for call in ast.walk(each.value)]
     orders = ("randperm", "permutation", "arange")
@@ -77,7 +77,7 @@ def _is_order(script: Script, node: ast.Subscript) -> bool:
 
 
 def _is_counted(script: Script, loop: ast.stmt, arrays: Collection[str]) -> bool:
-    """Return whether the numbers by which parts are taken follow from the arrays as they are after they were shared."""
+    """Return whether the indices are computed from the lengths that the arrays have after they were shared."""
     waiting = {
         name
         for node in ast.walk(loop)
@@ -98,7 +98,7 @@ def _is_counted(script: Script, loop: ast.stmt, arrays: Collection[str]) -> bool
 
 
 def _asks_length(script: Script, value: ast.expr, arrays: Collection[str]) -> bool:
-    """Return whether an expression asks how long one of the arrays is."""
+    """Return whether an expression contains the length of one of the arrays."""
     for node in ast.walk(value):
         if isinstance(node, ast.Call) and script.dotted(node.func) == "len":
             asked: ast.expr | None = node.args[0] if node.args else None
@@ -110,7 +110,7 @@ def _asks_length(script: Script, value: ast.expr, arrays: Collection[str]) -> bo
 
 
 def _values(script: Script, loop: ast.stmt, name: str, after: int) -> list[ast.expr]:
-    """Return what a name gets below a line, by assignments and loops of the function that the loop is in."""
+    """Return the values that a name is assigned below a line, and the iterables of the loops over it."""
     function = script.source.function(loop)
     made = [each for each in script.assignments(name) if script.source.function(each) in (function, None)]
     values = [each.value for each in made if each.lineno > after]

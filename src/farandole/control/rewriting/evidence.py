@@ -35,7 +35,7 @@ class Evidence:
         )
 
     def shares_data(self) -> bool:
-        """Return whether each worker gets another part of the data, by farandole's functions or by its rank."""
+        """Return whether each worker gets a different part of the data, by farandole's functions or by its rank."""
         if self.has("shard", "ElasticLoader", "ElasticSampler"):
             return True
         if self._script.calls(lambda name: name.rpartition(".")[2] == "DistributedSampler"):
@@ -62,7 +62,7 @@ class Evidence:
         return {each.id for target in statement.targets for each in ast.walk(target) if isinstance(each, ast.Name)}
 
     def _is_compared(self, node: ast.expr) -> bool:
-        """Return whether an expression only decides something, as in `if hvd.rank() == 0`."""
+        """Return whether an expression is only part of a condition, as in `if hvd.rank() == 0`."""
         for each in self._script.source.above(node):
             if isinstance(each, ast.Compare | ast.BoolOp) or (
                 isinstance(each, ast.UnaryOp) and isinstance(each.op, ast.Not)

@@ -1,4 +1,4 @@
-"""Scripts of JAX: gradients by `jax.value_and_grad` or `jax.grad`, in a loop that takes batches from arrays."""
+"""Rewrites JAX scripts: gradients by `jax.value_and_grad` or `jax.grad`, in a loop that takes batches from arrays."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _training_loop(script: Script, gradient: ast.Call) -> tuple[ast.stmt, list[s
 
 
 def _whole_arrays(script: Script, gradient: ast.Call, loop: ast.stmt) -> list[str]:
-    """Return what the loss gets beside the parameters, if these are arrays that every step uses whole."""
+    """Return the loss's arguments other than the parameters, if they are arrays that every step uses as a whole."""
     call = script.source.parent(gradient)
     function = script.source.function(gradient)
     if not isinstance(call, ast.Call) or call.func is not gradient:
@@ -104,7 +104,7 @@ def _whole_arrays(script: Script, gradient: ast.Call, loop: ast.stmt) -> list[st
 
 
 def _is_random(script: Script, name: str) -> bool:
-    """Return whether a name is that of a key of random numbers, of which there is nothing to share."""
+    """Return whether a name is that of a JAX random key, which is not data to share."""
     keys = tuple(f"jax.random.{each}" for each in ("key", "PRNGKey", "split", "fold_in"))
     values = [each.value for each in script.assignments(name)]
     pieces = [piece for each in values for piece in (each.elts if isinstance(each, ast.Tuple) else [each])]

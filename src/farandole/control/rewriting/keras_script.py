@@ -1,4 +1,4 @@
-"""Scripts of Keras that train with `model.fit`."""
+"""Rewrites Keras scripts that train with `model.fit`."""
 
 from __future__ import annotations
 

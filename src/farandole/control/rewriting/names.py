@@ -1,4 +1,4 @@
-"""A script, and what the names in it refer to."""
+"""A script, and the functions and modules that its names refer to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Names:
 
     Attributes:
         source: the script's text and syntax.
-        aliases: the full names of what the script imports, by the names that it imports it under.
+        aliases: the full names of imported modules and functions, by the names that the script uses for them.
     """
 
     def __init__(self, source: ScriptSource) -> None:
@@ -22,7 +22,7 @@ class Names:
         self.aliases = dict(_aliases(source.tree))
 
     def dotted(self, node: ast.AST) -> str:
-        """Return the full name of what an expression refers to by its imports, such as `torch.optim.SGD`; or ""."""
+        """Return the full name of the object that an expression refers to, such as `torch.optim.SGD`; "": unknown."""
         if isinstance(node, ast.Name):
             return self.aliases.get(node.id, node.id)
         if isinstance(node, ast.Attribute) and (owner := self.dotted(node.value)):
@@ -31,7 +31,7 @@ class Names:
         return ""
 
     def imports(self, module: str, name: str = "") -> bool:
-        """Return whether a module is imported under a name, its own by default."""
+        """Return whether a module is imported under a name; the default is the module's own name."""
         return self.aliases.get(name or module) == module
 
     def calls(self, matches: Callable[[str], bool]) -> list[ast.Call]:

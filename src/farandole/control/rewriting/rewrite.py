@@ -1,4 +1,4 @@
-"""Rewriting of a script: its framework is detected, and it is made distributed."""
+"""Rewrites a script: detects its framework, and makes it distributed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _KINDS: dict[str, tuple[str, Callable[[Script], None]]] = {
 
 
 def rewrite(text: str, keep_batch: bool = False) -> Rewritten:
-    """Make a script distributed that is written for one process, or partly distributed. It is not executed.
+    """Make a script for one process, or a partly distributed one, distributed. The script is not executed.
 
     Args:
         text: text of the script.

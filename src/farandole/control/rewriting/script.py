@@ -1,4 +1,4 @@
-"""Edits that scripts of all frameworks share: imports, the start of the job, and actions of rank 0 only."""
+"""Edits that are the same for all frameworks: imports, the start of the job, and actions of rank 0 only."""
 
 from __future__ import annotations
 

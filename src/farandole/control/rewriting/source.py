@@ -69,7 +69,7 @@ class ScriptSource:
         return line[: len(line) - len(line.lstrip())]
 
     def begins_its_line(self, statement: ast.stmt) -> bool:
-        """Return whether nothing but white space stands before a statement in its line, and nothing after it."""
+        """Return whether a statement shares its lines with nothing but the white space before it."""
         start, end = self._span(statement)
         line_end = self._starts[statement.end_lineno or statement.lineno]
         before = self.text[self._starts[statement.lineno - 1] : start]
@@ -108,7 +108,7 @@ class ScriptSource:
         return None
 
     def block(self, statement: ast.stmt) -> Sequence[ast.stmt]:
-        """Return the statements among which one stands."""
+        """Return the block of statements that contains a statement."""
         parent = self._parents[statement]
         for field in ("body", "orelse", "finalbody"):
             statements = getattr(parent, field, [])

@@ -1,4 +1,4 @@
-"""Scripts of TensorFlow with a training loop of their own: a `tf.GradientTape`, an optimizer, a `tf.data.Dataset`."""
+"""Rewrites TensorFlow scripts with their own training loop: a `tf.GradientTape`, an optimizer, a `tf.data.Dataset`."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _methods_after(script: Script, call: ast.Call) -> list[str]:
 
 
 def _methods_of_name(script: Script, name: str) -> list[str]:
-    """Return the methods that are called on a dataset that is assigned to a name, and again to that name."""
+    """Return the methods in assignments of a dataset to its own name, such as `data = data.batch(8)`."""
     return [
         call.func.attr
         for each in script.assignments(name)
@@ -158,7 +158,7 @@ def _broadcast(script: Script) -> None:
 
 
 def _broadcast_after_the_first_step(script: Script, model: str, optimizer: str, creation: ast.stmt) -> None:
-    """Let all workers go on with rank 0's state after the first step, which makes the variables of such a model."""
+    """Broadcast rank 0's state after the first step, which creates the variables of such a model."""
     step = _step_in_a_loop(script)
     visible = script.source.function(creation)
     if step is None or visible not in (None, script.source.function(step)):
@@ -181,7 +181,7 @@ def _broadcast_after_the_first_step(script: Script, model: str, optimizer: str, 
 
 
 def _step_in_a_loop(script: Script) -> ast.stmt | None:
-    """Return the statement of a loop, outside of compiled functions, that makes a training step."""
+    """Return the statement in a loop, outside of compiled functions, that runs a training step."""
     applied = [*script.calls_of_method("apply_gradients"), *script.calls_of_method("apply")]
     function = script.source.function(applied[0]) if applied else None
     calls = applied[:1]
@@ -210,13 +210,13 @@ def _between(script: Script, node: ast.AST) -> list[ast.AST]:
 
 
 def _loads(script: Script, block: list[ast.stmt]) -> list[int]:
-    """Return where, in a block, something is loaded from a checkpoint."""
+    """Return the indices of the statements of a block that load a checkpoint."""
     loads = [*script.calls_of_method("load_weights"), *script.calls_of_method("restore")]
     return [index for index, each in enumerate(block) if any(each in script.source.above(load) for load in loads)]
 
 
 def _model(script: Script) -> tuple[str, ast.stmt] | None:
-    """Return the name of the model whose gradients are taken, and the statement that makes it."""
+    """Return the name of the model whose gradients are computed, and the statement that creates it."""
     gradient = script.calls_of_method("gradient")
     owners = {
         script.source.of(node.value)

@@ -1,4 +1,4 @@
-"""The training data of scripts of PyTorch: a DataLoader, or arrays in memory."""
+"""Shares the training data of PyTorch scripts: a DataLoader, or arrays in memory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def share_data(script: Script, backward: ast.Call, model: str) -> None:
 
 
 def _feeds(script: Script, loader: ast.Call, backward: ast.Call) -> bool:
-    """Return whether a loop over a DataLoader is around the backward pass."""
+    """Return whether the backward pass is inside a loop over a DataLoader."""
     name = script.assigned_to(loader)
     loops = [each for each in script.source.above(backward) if isinstance(each, ast.For)]
     return bool(name) and any(_uses(script, each.iter, name) for each in loops)
@@ -69,7 +69,7 @@ def _loops(script: Script, backward: ast.Call) -> list[ast.stmt]:
 
 
 def _whole_arrays(script: Script, loop: ast.stmt, backward: ast.Call, model: str) -> set[str]:
-    """Return what the model and the loss are given in each step, if these are arrays that were made before the loop."""
+    """Return the arguments of the model and the loss in each step, if they are arrays created before the loop."""
     made_inside = stored_in(loop)
     inputs, targets = set(), set()
     losses = {each.id for each in ast.walk(backward.func) if isinstance(each, ast.Name)}
@@ -91,7 +91,7 @@ def _is_without_gradients(script: Script, node: ast.AST) -> bool:
 
 
 def _plain(value: ast.expr) -> str:
-    """Return the name of a tensor of which methods may be called, as in `x.to(device)`; "" if it is something else."""
+    """Return the name of a tensor, also when a method is called on it as in `x.to(device)`; "": it is not a name."""
     while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
         value = value.func.value
     return value.id if isinstance(value, ast.Name) else ""
@@ -145,7 +145,7 @@ def _add_sampler(script: Script, call: ast.Call, dataset: ast.expr, shuffle: ast
 
 
 def _reshuffle(script: Script, loader: str) -> None:
-    """Let each epoch have an order of its own."""
+    """Give each epoch a different order of samples."""
     loops = [each for each in ast.walk(script.source.tree) if isinstance(each, ast.For)]
     for loop in loops:
         if not isinstance(loop.target, ast.Name):
@@ -170,6 +170,6 @@ def _uses(script: Script, node: ast.AST, name: str) -> bool:
 
 
 def _name_used(script: Script, node: ast.AST, name: str) -> str:
-    """Return the name, or attribute of that name, by which a node refers to an object; "" if it does not."""
+    """Return the name, or the attribute, by which a node refers to an object; "": it does not refer to it."""
     nodes = (each for each in ast.walk(node) if isinstance(each, ast.Name | ast.Attribute))
     return next((text for text in map(script.source.of, nodes) if same_object(text, name)), "")

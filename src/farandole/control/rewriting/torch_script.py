@@ -1,4 +1,4 @@
-"""Scripts of PyTorch: data, a model, an optimizer, and a loop that calls `backward` and `step`."""
+"""Rewrites PyTorch scripts: data, a model, an optimizer, and a loop that calls `backward` and `step`."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def _model_of(script: Script, call: ast.Call) -> str:
 
 
 def _broadcast(script: Script, made: ast.stmt, model: str, optimizer: str) -> None:
-    """Let all workers begin with rank 0's state: after it was made and, if the script does so, loaded from a file."""
+    """Broadcast rank 0's state after it is created and, if the script does that, loaded from a file."""
     block = list(script.source.block(made))
     place = made
     for load in script.calls_of_method("load_state_dict"):

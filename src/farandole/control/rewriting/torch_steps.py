@@ -1,8 +1,8 @@
-"""Use of gradients between `backward` and `step` in scripts of PyTorch: clipping, unscaling and accumulation.
+"""Use of gradients between `backward` and `step` in PyTorch scripts: clipping, unscaling and accumulation.
 
-Gradients are reduced while the backward pass runs, and `step` waits for the last of them. What reads gradients before
-must wait, too: `synchronize` stands before it, and the step then leaves its own out. If several passes make a step, the
-optimizer must know their number, and a step must follow the last pass of an epoch, so that none is left over.
+Gradients are reduced while the backward pass runs, and `step` waits for the last of them. Code that reads gradients
+before `step` must also wait: `synchronize` is inserted before it, and `step` then does not synchronize again. If a step
+follows several passes, the optimizer must know their number, and the last pass of an epoch must be followed by a step.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def steps(script: Script, call: ast.Call, optimizer: str) -> bool:
 
 
 def same_object(name: str, other: str) -> bool:
-    """Return whether two names may be of one object: of a variable, and of an attribute that it was assigned to.
+    """Return whether two names may refer to the same object: a variable, and an attribute that it was assigned to.
 
     Example:
         >>> same_object("self.optimizer", "optimizer"), same_object("scheduler", "optimizer")
@@ -38,7 +38,7 @@ def passes_per_step(script: Script, optimizer: str, made: ast.Call) -> str:
     Args:
         script: the script that is rewritten.
         optimizer: the script's name for the optimizer.
-        made: the call that makes the optimizer.
+        made: the call that creates the optimizer.
     """
     for step in script.calls_of_method("step"):
         if not steps(script, step, optimizer):
@@ -69,7 +69,7 @@ def _modulus(test: ast.expr) -> ast.expr | None:
 
 
 def _is_known_at(script: Script, value: ast.expr, call: ast.Call) -> bool:
-    """Return whether an expression can be evaluated where a call stands, to the same value."""
+    """Return whether an expression can be evaluated at the place of a call, with the same value."""
     if isinstance(value, ast.Constant):
         return True
     root: ast.expr = value
@@ -85,7 +85,7 @@ def _is_known_at(script: Script, value: ast.expr, call: ast.Call) -> bool:
 
 
 def _step_after_last(script: Script, condition: ast.If) -> bool:
-    """Let a step follow the last pass of an epoch, if the script does not; return whether that is known to be so."""
+    """Make a step follow the last pass of an epoch; return whether it is certain that one does."""
     if isinstance(condition.test, ast.BoolOp):
         return True
     loop = next((each for each in script.source.above(condition) if isinstance(each, ast.For)), None)
@@ -103,7 +103,7 @@ def _step_after_last(script: Script, condition: ast.If) -> bool:
 
 
 def synchronize_before_readers(script: Script, optimizer: str) -> None:
-    """Let gradients be complete before they are clipped or scaled; record where that cannot be done.
+    """Insert `synchronize` before gradients are clipped or unscaled; record the places where that is not possible.
 
     Args:
         script: the script that is rewritten.
@@ -148,7 +148,7 @@ def _since_backward(script: Script, statement: ast.stmt) -> list[ast.stmt] | Non
 
 
 def _serve(script: Script, step: ast.Call, optimizer: str) -> Iterator[ast.AST]:
-    """Put `synchronize` where a step needs it, and yield the readers that this is for."""
+    """Insert `synchronize` where a step needs it, and yield the calls that read gradients after it."""
     statement = script.source.statement(step)
     assert isinstance(step.func, ast.Attribute)
     is_scaled = _is_scaled(script, step, optimizer)

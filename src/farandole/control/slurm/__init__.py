@@ -1,1 +1,1 @@
-"""Jobs on a Slurm cluster with the same verbs, through sbatch, squeue, scontrol and scancel."""
+"""The place `slurm`: job commands on a Slurm cluster, by sbatch, squeue, scontrol and scancel."""

@@ -62,7 +62,7 @@ def read_rows(text: str) -> list[Line]:
 
 
 def state_of(row: Line) -> JobState:
-    """Return the state of a job; all of Slurm's kinds of failure are failures."""
+    """Return the state of a job; each of Slurm's failure states counts as failed."""
     if row.state == "PENDING" and row.reason in _HELD:
         return JobState.SUSPENDED
     return _STATES.get(row.state, JobState.FAILED)

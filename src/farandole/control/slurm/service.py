@@ -1,4 +1,4 @@
-"""The place `slurm`: Slurm's programs behind the verbs of jobs."""
+"""The place `slurm`: carries out job commands with Slurm's programs."""
 
 from __future__ import annotations
 
