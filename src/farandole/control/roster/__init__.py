@@ -1,1 +1,1 @@
-"""The roster: which workers are in the world, decided by a pure function and served to them."""
+"""The roster: a pure function decides which workers are in the world, and a service sends them the result."""

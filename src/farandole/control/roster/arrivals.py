@@ -1,4 +1,4 @@
-"""The time that an incomplete world waits for workers to join, in jobs of fixed size and in elastic jobs.
+"""How long an incomplete world waits for workers to join, in jobs of fixed size and in elastic jobs.
 
 Workers may take minutes to reach `init()`, for example to import a framework on a busy machine. So the time runs only
 once a worker waits in `init()`, and it restarts with every worker that joins or is started. A worker whose process has
@@ -21,8 +21,8 @@ def hold_for_arrivals(missing: str, number: int, here: int, seconds: float) -> H
 
     Args:
         missing: names of the workers that have not joined.
-        number: number of these workers.
-        here: number of workers that wait in `init()`; 0: nothing is waited for.
+        number: number of workers that have not joined.
+        here: number of workers that wait in `init()`; 0: the time does not run.
         seconds: seconds to wait after the latest arrival.
     """
     if not here:

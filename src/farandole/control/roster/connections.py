@@ -46,7 +46,7 @@ class Connections:
                 listener.post(message)
 
     def pass_on(self, sender: Client, message: Relay) -> None:
-        """Relay a worker's message to another one. If that one does not listen, the sender gets `Absent`."""
+        """Relay a worker's message to another worker. If that worker does not listen, the sender gets `Absent`."""
         listener = self.listeners.get(message.to)
         if listener is None:
             sender.post(Absent(message.to))

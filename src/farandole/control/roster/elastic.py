@@ -193,7 +193,7 @@ def _why_not(state: ElasticState, worker: int) -> str:
 def _record_losses(state: ElasticState, event: Joined) -> tuple[ElasticState, list[Action]]:
     """Record the losses that a worker reports, and revoke the world for members that are still forming it.
 
-    Those would not notice a loss by themselves. Reports about a worker that has joined are ignored: it is alive.
+    These members would not notice a loss by themselves. Reports about workers that have joined are ignored.
     """
     actions: list[Action] = []
     for accusation in accusations(state, event):
@@ -260,7 +260,7 @@ def _suspected(state: ElasticState, event: Suspected) -> Outcome:
 
 
 def _drained(state: ElasticState, event: Drained) -> Outcome:
-    """Let members leave after their step. Newcomers are in no step, and are refused at once."""
+    """Let members leave at the end of their step. Newcomers are refused at once."""
     reason = f"asked to leave: {names(state, event.workers)}: {event.why}"
     members = set(event.workers).intersection(state.active())
     actions: list[Action] = []

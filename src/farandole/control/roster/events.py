@@ -29,7 +29,7 @@ class Accusation(msgspec.Struct, frozen=True):
     certain: bool
     """Whether the lost member's process has ended; otherwise it is only silent."""
     forming: bool = False
-    """Whether the two could not connect at all."""
+    """Whether the two workers could not connect at all."""
     left: bool = False
     """Whether the lost member has left their world gracefully."""
 
@@ -38,7 +38,7 @@ class Accusation(msgspec.Struct, frozen=True):
 
 
 class Joined(msgspec.Struct, frozen=True):
-    """A worker asks for a place in the next world, and will do nothing more in its present one."""
+    """A worker asks to join the next world, and will do nothing more in its present one."""
 
     worker: int
     contact: str
@@ -53,15 +53,15 @@ class Joined(msgspec.Struct, frozen=True):
     accused: tuple[Accusation, ...] = ()
     """The members that it lost in that world."""
     arriving: bool = False
-    """Whether it only asks what the world is like, if there is one already."""
+    """Whether it only asks for a preview of the world, if there is one already."""
     open: bool = True
-    """Whether newcomers may enter the next world; false in the middle of a step."""
+    """Whether newcomers may be in the next world; false in the middle of a step."""
     timeout: float = 0.0
     """Seconds that it waits after the latest arrival, in a job of fixed size. An elastic job has `Limits`."""
 
 
 class JoinedTogether(msgspec.Struct, frozen=True):
-    """Several workers want to be in the next world. The roster decides once for all of them."""
+    """Several workers ask to join the next world. The roster makes one decision for all of them."""
 
     joins: tuple[Joined, ...]
     """The workers that join, in the order of their arrival."""
@@ -245,7 +245,7 @@ class Show(msgspec.Struct, frozen=True):
 
     worker: int
     device_number: int
-    """Number of the worker on its host, by which its program chooses a device."""
+    """Device number of the worker on its host, by which its program chooses a device."""
 
 
 class Revoke(msgspec.Struct, frozen=True):
@@ -256,7 +256,7 @@ class Revoke(msgspec.Struct, frozen=True):
     rank: int
     how: str
     certain: bool
-    """Whether its process has ended. A mere suspicion must not come back from the members as a certain loss."""
+    """Whether its process has ended: members must not report a mere suspicion back as a certain loss."""
 
 
 class Evict(msgspec.Struct, frozen=True):
@@ -267,7 +267,7 @@ class Evict(msgspec.Struct, frozen=True):
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """Report what the job waits for, and limit the time: when it is over, `HoldOver` happens."""
+    """Report what the job waits for, and start a timer. When the time is over, `HoldOver` happens."""
 
     kind: str
     """One of the kinds of `next_world`, such as "minimum"; "": the job waits for nothing."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class ExitDeadlines:
-    """One timer for each worker whose process is about to end.
+    """A timer for each worker whose process is expected to end.
 
     Args:
         late: called with a worker whose process has not ended within its time.

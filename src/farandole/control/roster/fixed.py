@@ -36,7 +36,7 @@ class FixedState(msgspec.Struct, frozen=True, tag="fixed"):
     """The state of the roster of a job of fixed size. A worker's number is its rank."""
 
     places: tuple[Place | None, ...]
-    """Places by rank; all None: the workers report them."""
+    """Places by rank; None for each rank: the workers report their places."""
     generation: int = 0
     """Number of the latest world; 0: there was none. The first is 1."""
     members: frozenset[int] = frozenset()
@@ -44,7 +44,7 @@ class FixedState(msgspec.Struct, frozen=True, tag="fixed"):
     waiting: tuple[Joined, ...] = ()
     """Unanswered joins in the order of their arrival."""
     gone: tuple[tuple[int, str], ...] = ()
-    """Workers whose process has exited, each with how it ended, in that order."""
+    """Workers whose processes have exited, in the order of their exits, each with a description of its end."""
     state_held: bool = False
     """Whether any worker has held the job's state."""
     hold: Hold = Hold("")
@@ -52,7 +52,7 @@ class FixedState(msgspec.Struct, frozen=True, tag="fixed"):
 
     @property
     def size(self) -> int:
-        """Workers in a complete world."""
+        """Number of workers in a complete world."""
         return len(self.places)
 
 

@@ -19,8 +19,8 @@ from farandole.base.wire.rendezvous import FromWorker, Hello
 # Limit of unsent data for a worker that does not read, which bounds the roster's memory.
 BACKLOG_BYTES = 8 * 1024 * 1024
 BACKLOG = 4096
-"""Connections that may wait to be accepted. All workers may connect at once, and one that finds no room tries again
-after a second."""
+"""Maximum number of connections that wait to be accepted. All workers may connect at the same time, and one that is
+rejected tries again only after a second."""
 
 
 class Client:
@@ -36,28 +36,28 @@ class Client:
         return self._codec.decode(await self.channel.receive())
 
     async def send(self, message: msgspec.Struct) -> None:
-        """Send a message, and wait while too much is unsent."""
+        """Send a message; wait while the send buffer is full."""
         await self.channel.send(self._codec.encode(message))
 
     def post(self, message: msgspec.Struct) -> None:
-        """Send without waiting: a worker that does not read must not block the messages of others.
+        """Send without waiting, so that a worker that does not read cannot block the messages to others.
 
-        The message is dropped if too much is unsent.
+        The message is dropped if the send buffer is full.
         """
         if self.channel.backlog() < BACKLOG_BYTES:
             self.channel.post(self._codec.encode(message))
 
 
 class Listener:
-    """Accepts clients that hold the job's secret, and passes on their messages.
+    """Accepts clients that have the job's secret, and passes on their messages.
 
     Args:
-        secret: the job's secret, which clients must prove to hold.
+        secret: the job's secret, which clients must prove to have.
         heard: called with every message; the client's next message is read when it returns.
         closed: called with a client whose connection has closed.
         log: called with a line about every client whose connection is closed from this side.
         frame_limit: length of the longest accepted message, in bytes.
-        handshake_seconds: seconds that a client has to prove itself.
+        handshake_seconds: seconds within which a client must authenticate.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Listener:
         self._connections: dict[int, int] = {}
         """Number of open connections by worker. One may serve the engine, another `farandole.run`."""
         self._unidentified = 0
-        """Number of open connections that are not authenticated, or whose worker is not known yet."""
+        """Number of open connections that are not authenticated, or whose worker is not yet known."""
         self._fewer = asyncio.Event()
         """Set when one of the counts above may have fallen."""
         self._tasks: set[asyncio.Task[None]] = set()

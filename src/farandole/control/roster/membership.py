@@ -1,4 +1,4 @@
-"""The state of an elastic job's roster, and the changes that are made to it."""
+"""The state of an elastic job's roster, and functions that change it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ MAJORITY_SECONDS = 30.0
 T = TypeVar("T")
 _WORKER = operator.attrgetter("worker")
 ANY_SIZE = 1 << 16
-"""Workers of the largest world; the size of a job without an upper limit."""
+"""Number of workers in the largest possible world: the limit of a job without an upper limit."""
 MOST_NAMES = 8
-"""The most workers that are named one by one."""
+"""Maximum number of workers that a message names one by one."""
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -69,7 +69,7 @@ class ElasticState(msgspec.Struct, frozen=True, tag="elastic"):
     finished: bool = False
     """Whether a worker's process ended with exit code 0 after it left gracefully, or before there was any world."""
     suspects: dict[int, str] = {}
-    """Silent members, and how their silence was noticed."""
+    """Silent members, each with a description of how its silence was noticed."""
     barred: frozenset[int] = frozenset()
     """Members that were excluded while their process may still run."""
     holders: frozenset[int] = frozenset()
@@ -79,7 +79,7 @@ class ElasticState(msgspec.Struct, frozen=True, tag="elastic"):
     lost: tuple[Departure, ...] = ()
     """Members that the latest world has lost, the first one first."""
     notified: tuple[int, int] = (0, 0)
-    """The latest notice to the members: number of newcomers that wait, number of members that are to leave."""
+    """The latest notice to the members: numbers of waiting newcomers and of members that are to leave."""
     device_numbers: dict[int, tuple[str, int]] = {}
     """Host and first assigned device number of each worker whose process has not ended."""
     state_held: bool = False
@@ -123,7 +123,7 @@ class ElasticState(msgspec.Struct, frozen=True, tag="elastic"):
         return sorted({each.worker for each in self.waiting}.difference(self.members))
 
     def name(self, worker: int) -> str:
-        """Return a worker's name for people."""
+        """Return a description of a worker for people."""
         where = f" on {self.hosts[worker]}" if worker in self.hosts else ""
         if worker in self.members:
             return f"rank {self.members.index(worker)} (worker {worker}{where})"
@@ -182,7 +182,7 @@ def remove_from_roll(state: ElasticState, worker: int) -> ElasticState:
 
 
 def departures(state: ElasticState, worker: int, how: str) -> tuple[Departure, ...]:
-    """Return the losses of the world with a worker added, if it is a member."""
+    """Return the losses of the world, with a worker added to them if it is a member."""
     if worker not in state.members or worker in state.done or any(each.worker == worker for each in state.lost):
         return state.lost
     return (*state.lost, Departure(state.members.index(worker), worker, how))
@@ -216,14 +216,14 @@ def free_device_number(state: ElasticState, worker: int) -> int:
 def without_connections(state: ElasticState) -> ElasticState:
     """Return a state without everything that is tied to connections: joins, notices and the hold.
 
-    The next roster begins with it when the process of this one is killed. Workers reconnect by themselves, and repeat
+    If the roster's process is killed, its successor begins with this state. Workers reconnect by themselves, and repeat
     their unanswered requests.
     """
     return changed(state, waiting=(), notified=(0, 0), hold=Hold(""))
 
 
 def names(state: ElasticState, workers: Iterable[int]) -> str:
-    """Return the names of workers for people, in the order of their numbers; of many, their number and ranks.
+    """Return a description of workers for people, in the order of their numbers; of many, their number and ranks.
 
     Example:
         >>> state = ElasticState(Limits(1, 99), members=tuple(range(100, 120)), hosts={120: "earth"})

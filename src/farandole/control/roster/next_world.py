@@ -1,4 +1,4 @@
-"""The next world of an elastic job, and the notices to workers, as they follow from the roster's state.
+"""Derives the next world of an elastic job, and the notices to workers, from the roster's state.
 
 The rules and their reasons are in `farandole.control.roster.elastic`.
 """
@@ -48,7 +48,7 @@ def settle(state: ElasticState) -> Outcome:
 
 
 def _begin(state: ElasticState) -> Outcome:
-    """Form a world of newcomers, because there is none."""
+    """Form the first world, which consists of newcomers."""
     if state.finishing and state.generation:
         return *_refuse_newcomers(state), ""
     unfenced = state.barred - state.gone
@@ -98,7 +98,7 @@ def _notify_members(state: ElasticState) -> Outcome:
 
 
 def _replace_world(state: ElasticState) -> Outcome:
-    """Form the next world as soon as all members have joined: the present one was abandoned."""
+    """Form the next world as soon as all members of the present one, which was abandoned, have joined."""
     late = missing(state)
     if late:
         return _wait(state, Hold(MEMBERS, f"waits for {names(state, late)}", state.limits.timeout))
@@ -171,7 +171,7 @@ def _cut_links(state: ElasticState, here: list[int]) -> set[frozenset[int]]:
 
 
 def _next(state: ElasticState, here: list[int]) -> Outcome:
-    """Form the next world, or wait for more workers: all that is left of the present one has joined."""
+    """Form the next world, or wait for more workers, once all remaining members of the present one have joined."""
     joined = state.joined()
     # No worker enters or leaves in the middle of a step, but right after it.
     between_steps = all(joined[worker].open for worker in here)
@@ -205,8 +205,8 @@ def _enough(state: ElasticState, everyone: list[int]) -> bool:
 def _leavers(state: ElasticState, holders: list[int]) -> dict[int, str]:
     """Return the holders of the job's state that are not in the next world, each with the reason.
 
-    When all of them are to leave while newcomers wait or will be started soon, the first holder stays until those have
-    the state.
+    When all holders are to leave while newcomers wait or will be started soon, the first one stays until the newcomers
+    have the state.
     """
     asked = [worker for worker in holders if worker in state.leaving]
     others = {each.worker for each in state.waiting}.difference(holders)

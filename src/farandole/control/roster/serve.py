@@ -69,7 +69,7 @@ async def _end_of(control: int, parent: int) -> None:
 
 
 def main() -> None:
-    """Serve the process at the other end of standard input and output."""
+    """Serve the process that is connected to standard input and output."""
     parent = os.getppid()
     control = sys.stdin.fileno()
     report = os.dup(sys.stdout.fileno())

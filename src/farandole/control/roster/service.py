@@ -88,15 +88,15 @@ class RosterService:
 
     Args:
         state: initial state of the roster.
-        secret: the job's secret, which clients must prove to hold.
+        secret: the job's secret, which clients must prove to have.
         happened: called with every event; it decides, and calls `decided` and `carry_out`. None: the roster decides
             alone in this job, and this service calls `decide` itself.
-        acted: called with every action of a decision that this service has made itself, after it is carried out.
+        acted: called with every action of a decision that this service has made itself, after carrying it out.
         reported: called with a worker and its report about itself.
         log: called with a line about every decision made here, and every connection closed from this side.
         call: the pickled call that workers may fetch; None: there is none.
         frame_limit: length of the longest accepted message, in bytes.
-        handshake_seconds: seconds that a client has to prove itself.
+        handshake_seconds: seconds within which a client must authenticate.
     """
 
     def __init__(
@@ -164,7 +164,8 @@ class RosterService:
     def schedule_batch(self, samples: int) -> None:
         """Notify all workers of the batch size that was chosen for them.
 
-        It is not handed over to the next service: the scheduler sees that the job does not follow, and repeats it.
+        The size is not passed to a successor of this service: the scheduler notices that the job does not use it, and
+        repeats it.
 
         Args:
             samples: number of samples; 0: the workers choose.
@@ -191,7 +192,7 @@ class RosterService:
     # --- the service of a roster that has died -------------------------------------------------------------------
 
     def pause(self) -> None:
-        """Answer no worker until `resume`. Workers connect by themselves to the service that replaces a lost one."""
+        """Answer no worker until `resume`. Workers connect by themselves to a service that replaces a lost one."""
         self._held = []
 
     def resume(self) -> None:
@@ -311,7 +312,7 @@ class RosterService:
     # --- decisions -----------------------------------------------------------------------------------------------
 
     def tell(self, event: Event) -> None:
-        """Have an event decided that is not a worker's message."""
+        """Make a decision about an event that is not a worker's message."""
         self._happened(event)
 
     def _happened(self, event: Event) -> None:

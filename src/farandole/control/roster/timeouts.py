@@ -1,4 +1,4 @@
-"""The timer of a job's hold: how long the job waits for something."""
+"""The timer of a hold, which limits how long a job waits for something."""
 
 from __future__ import annotations
 

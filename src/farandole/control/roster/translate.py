@@ -75,7 +75,7 @@ def places_of(action: Announce, *, state_held: bool) -> Iterator[Placed]:
 
 
 def place_on_arrival(state: ElasticState, action: Show) -> Placed:
-    """Return the answer to an arriving worker: the world that it would be in, as its last rank.
+    """Return the answer to an arriving worker: a preview of the world with this worker as the last rank.
 
     Args:
         state: state of the roster.
@@ -94,7 +94,7 @@ def place_on_arrival(state: ElasticState, action: Show) -> Placed:
 
 
 def notices_so_far(state: ElasticState) -> list[msgspec.Struct]:
-    """Return all notices that are valid now for a member of the world, including those that withdraw something.
+    """Return all notices that are valid now for a member of the world, including withdrawals of earlier ones.
 
     A member that reconnects may have got a notice from the previous roster, which died before it could withdraw it.
     """

@@ -126,7 +126,7 @@ class FreeSlots:
     of_type: dict[str, int] = field(default_factory=dict)
     """Number of free slots by type."""
     alike: dict[str, dict[tuple[int, int], list[int]]] = field(default_factory=dict)
-    """Sorted indices of the nodes with free slots, by type, and then by their free slots and all slots."""
+    """Sorted indices of nodes with free slots, by type, and then by numbers of free slots and of all slots."""
 
     def __post_init__(self) -> None:
         if not self.free:

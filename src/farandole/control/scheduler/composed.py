@@ -83,7 +83,7 @@ class Composed:
         return job.allocation is not None and not (self.preemptive and job.preemptible)
 
     def _moving(self, jobs: Jobs) -> list[PolicyJob]:
-        """Return the running jobs that do not simply keep their slots."""
+        """Return the running jobs whose slots may change."""
         running, had = jobs.running.values(), jobs.allocations
         if self.grows:
             return list(running)
@@ -146,7 +146,7 @@ def _grow(grants: Sequence[Grant], room: Room, quotas: Quotas) -> list[Grant]:
 
 
 def _place_all(free: FreeSlots, grants: Sequence[Grant], place: Place) -> dict[str, Allocation]:
-    """Return the nodes of all grants. Jobs that keep their size keep their nodes; the others are placed around them."""
+    """Return the allocations of all grants. Jobs that keep their size keep their nodes; others get free ones."""
     allocations: dict[str, Allocation] = {}
     moving = []
     for grant in grants:

@@ -4,7 +4,7 @@ Passing slots from one job to another takes a while: workers have to save a chec
 force meanwhile (`Standing`), and each observation of the cluster brings the jobs closer to it (`next_slots`). A queue
 and an operator observe the slots that jobs have and hold, call this module, and act.
 
-A *place* has slots of its own to give: a host of a queue, or the whole pool where another component chooses the node.
+A *place* has slots: it is a host of a queue, or the whole pool where another component chooses the node.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Slots = Mapping[str, int]
 class Standing:
     """A decision that is in force until its inputs change.
 
-    The policy is not called before: it would see jobs that have just lost their slots, and could decide otherwise.
+    Until then the policy is not called: it would see jobs that have just lost slots, and could decide differently.
 
     Attributes:
         key: the inputs of the decision, such as jobs and their requests, hosts and settings.
@@ -48,7 +48,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Holder:
-    """A job that has slots, waits for slots, or is giving its slots back.
+    """A job that has slots, waits for slots, or is releasing its slots.
 
     Attributes:
         has: slots that it may use.
@@ -56,9 +56,9 @@ class Holder:
         least: smallest number of slots that it can run with.
         most: largest number of slots that it can have at once.
         resizes: whether its slots can change while it runs.
-        suspends: whether all its slots can be taken away.
+        suspends: whether all its slots can be withdrawn.
         settled: whether its workers have begun, so that its slots can be changed.
-        step: number of slots that can only be given together.
+        step: number of slots that can only be granted together.
         lives: places where workers are known to run; None: all places where it has slots.
     """
 
@@ -122,9 +122,9 @@ def _next(job: Holder, want: Slots, reach: Slots) -> Slots:
 def _toward(job: Holder, want: Slots, reach: Slots) -> Slots:
     """Return the slots that a running job can have next, on its way to the slots that it is to have.
 
-    Workers that stay pass the state of the training on to new ones. So a job that is to move completely first gets
-    workers at the new place, and gives up the old one once some of them are there. It never has fewer slots than it
-    can run with.
+    Remaining workers pass the state of the training on to new ones. So a job that is to move completely first gets
+    workers at the new place, and leaves the old one once some of them are there. It never has fewer slots than it can
+    run with.
     """
     grown = {place: _whole(min(number, reach[place]), job.step) for place, number in want.items()}
     grown = {place: number for place, number in grown.items() if number}
@@ -140,7 +140,7 @@ def _whole(slots: int, step: int) -> int:
 
 
 def _at_most(most: int, slots: dict[str, int], leaving: Sequence[str]) -> dict[str, int]:
-    """Return slots reduced to `most`: places that are to be left lose slots first, but keep one between them."""
+    """Return slots reduced to `most`: places that the job leaves lose slots first, but one slot remains there."""
     over = count(slots) - most
     for place in [*leaving, *(place for place in slots if place not in leaving)]:
         given_up = max(0, min(over, slots[place] - (place in leaving[:1])))
@@ -150,10 +150,10 @@ def _at_most(most: int, slots: dict[str, int], leaving: Sequence[str]) -> dict[s
 
 
 def count(slots: Slots) -> int:
-    """Return the number of slots of all places together."""
+    """Return the total number of slots."""
     return sum(slots.values())
 
 
 def larger(one: Slots, other: Slots) -> dict[str, int]:
-    """Return the larger of two numbers for each place."""
+    """Return the larger of the two numbers of slots for each place."""
     return {place: max(one.get(place, 0), other.get(place, 0)) for place in {**one, **other}}

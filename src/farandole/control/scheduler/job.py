@@ -1,7 +1,7 @@
 """The input and output of policies: jobs, and decisions about them.
 
-A `PolicyJob` is all that a policy gets of a job: the user's request, its history, and its reports while it trained
-(`TrainingReport`). It does not have the truth, such as the time of its end, so a simulator cannot leak it.
+A `PolicyJob` is all that a policy knows about a job: the user's request, its history, and its reports during training
+(`TrainingReport`). It has no true values, such as the time of its end, so a simulator cannot leak them.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class PolicyJob:
             asked: number of workers that its user requests now.
             most: largest number of workers that it may be given, if it is elastic.
             room: largest number of slots that any job can have.
-            step: number of slots that can only be given together; `asked` and the minimum are rounded up to it.
+            step: number of slots that can only be granted together; `asked` and the minimum are rounded up to it.
         """
         least, asked = (-(-number // step) * step for number in (spec.workers.min, asked))
         if spec.is_elastic:

@@ -24,7 +24,7 @@ class Jobs(Sequence[PolicyJob]):
         running: jobs that have slots, by name, in any order.
         allocations: slots of running jobs, by name.
         free: slots that no job has.
-        unseated: names of running jobs whose slots the cluster does not have, or which another job has too.
+        unseated: names of running jobs whose slots do not exist in the cluster, or also belong to another job.
     """
 
     def __init__(self, cluster: Cluster, jobs: Iterable[PolicyJob] = ()) -> None:
@@ -38,7 +38,7 @@ class Jobs(Sequence[PolicyJob]):
 
     @classmethod
     def of(cls, cluster: Cluster, jobs: Sequence[PolicyJob]) -> Jobs:
-        """Return jobs as a `Jobs`, or unchanged if they are one already."""
+        """Return jobs as a `Jobs` object; if they are one already, return it unchanged."""
         return jobs if isinstance(jobs, Jobs) else cls(cluster, jobs)
 
     @property
@@ -51,7 +51,7 @@ class Jobs(Sequence[PolicyJob]):
         return self._waiting
 
     def update(self, jobs: Iterable[PolicyJob]) -> None:
-        """Add jobs, replacing jobs of the same names. Slots may pass from one of them to another."""
+        """Add jobs, replacing jobs of the same names. Slots may move from one of them to another."""
         moved = []
         for job in jobs:
             if self.allocations.get(job.name) is not job.allocation:

@@ -74,7 +74,7 @@ ADMISSIONS = {
 }
 
 IN_ORDER = {"strict": ADMISSIONS["strict"]}
-"""The admission that the adaptive policy may have; without it, later jobs may run while an earlier one waits."""
+"""The only admission that the adaptive policy can have; without it, later jobs may run while an earlier one waits."""
 
 PLACEMENTS = {
     "pack": Placement("on as few nodes as possible, the fullest first", pack.place),
@@ -116,7 +116,7 @@ POLICIES: Mapping[str, Named] = {
 
 
 DEFAULT_POLICY = "priority+easy+elastic"
-"""The policy of a queue that names none."""
+"""The policy of a queue whose settings name none."""
 
 
 def make_policy(name: str, rules: Rules | None = None) -> Policy:

@@ -1,8 +1,8 @@
 """Quotas, for all policies composed of parts: a queue's own slots are granted before any slots are borrowed.
 
 A job uses its queue's own slots while the slots of the queue and its descendants do not exceed the quota. Slots beyond
-the quota are borrowed, and so are all slots of jobs without a quota. A queue inside a queue with a quota shares that
-queue's slots by the same rule: within the outer queue, jobs that use the inner queue's own slots come first.
+the quota are borrowed, and so are all slots of jobs without a quota. The same rule applies to a queue inside a queue
+with a quota: within the outer queue, jobs that use the inner queue's own slots come first.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Quotas:
         self._levels = max((len(self._owners_of(name)) for name in self._left), default=0)
 
     def borrows(self, queue: str, slots: int) -> Borrows:
-        """Return whether a job of a queue that gets `slots` slots would borrow, by level."""
+        """Return whether a job that gets `slots` slots in a queue would borrow, by level."""
         flags = tuple(self._left[name] < slots for name in self._owners_of(queue))
         return flags + (True,) * (self._levels - len(flags))
 

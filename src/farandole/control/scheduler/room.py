@@ -1,4 +1,4 @@
-"""The room that is left while a decision is being made: free slots of each type, and within each queue's limit."""
+"""The slots that are still available while a decision is being made: by type of node, and within the queues' limits."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ class Sizing(Protocol):
     """A choice of the number of slots of a job."""
 
     def __call__(self, job: PolicyJob, free: int) -> int:
-        """Return the number of slots that the job would take of `free` slots of one type; 0: they are too few."""
+        """Return how many of `free` slots of one type the job would take; 0: they are too few."""
 
 
 class Room:
-    """The slots that are left beside the jobs that keep theirs. `grant` takes from them.
+    """The slots that are available beside those of jobs that keep theirs. `grant` reduces them.
 
     Args:
         cluster: all nodes.
         rules: queues with their limits.
         sizing: chooses the number of slots of a job.
         kept: jobs that keep their slots.
-        free: number of slots of each type that these jobs do not have.
+        free: number of slots of each type that the kept jobs do not have.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Room:
                 yield type_, slots
 
     def allowed(self, job: PolicyJob) -> int:
-        """Return the number of slots that the limits of a job's queues leave it."""
+        """Return the number of slots that a job may get within the limits of its queue and its ancestors."""
         if not self._limited:
             return self.total
         return min(self._limited.get(name, self.total) for name in lineage(job.queue, self._rules))
@@ -119,7 +119,7 @@ class Room:
 
 
 def never_fits(job: PolicyJob, largest: int) -> str:
-    """Return why a job that needs more slots than the largest type has can never start."""
+    """Return the reason why a job that needs more slots than any type has can never start."""
     return f"can never start: it needs {job.min_slots} slots of one type, and no type has more than {largest}"
 
 

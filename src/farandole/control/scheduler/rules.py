@@ -19,8 +19,8 @@ class Queue:
         name: name of the queue.
         parent: name of the parent queue; "": a queue at the top.
         weight: weight among the siblings.
-        quota: number of slots that the queue owns. Jobs beyond them borrow unused slots of others, and return them on
-            demand. None: all slots are shared by weight.
+        quota: number of slots that the queue owns. Beyond them, its jobs borrow unused slots of others, and return
+            them on demand. None: all slots are shared by weight.
         limit: largest number of slots that the queue may have; None: no limit.
     """
 
@@ -109,7 +109,7 @@ def check_quotas(queues: Iterable[Queue], slots: int) -> None:
     """Check that no quota exceeds the number of all slots.
 
     Raises:
-        SchedulerError: a quota does: the queue could never have all slots that it owns.
+        SchedulerError: a quota exceeds it, so the queue could never have all slots that it owns.
     """
     for queue in queues:
         if queue.quota is not None and queue.quota > slots:

@@ -1,1 +1,1 @@
-"""Simulation of scheduling policies on the jobs of a trace, and its figures and charts."""
+"""Simulates scheduling policies on the jobs of a trace, and presents the results as figures and charts."""

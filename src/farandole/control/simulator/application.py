@@ -1,4 +1,4 @@
-"""The truth about one application: step times, gradient noise, and the progress that a training needs."""
+"""The true behaviour of one application: step times, gradient noise, and the progress that a training needs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from farandole.control.simulator.step_times import StepTimes
 
 @dataclass(frozen=True)
 class Constants:
-    """Constants of an application beside its tables.
+    """The constants of an application, in addition to its tables.
 
     Attributes:
         restart: seconds without progress after each change of the allocation.
@@ -22,7 +22,7 @@ class Constants:
     restart: float = 30.0
     slowdown: float = 1.0
     max_local: Mapping[str, float] = field(default_factory=dict)
-    """The largest local batch on a type of node, where it is not the largest that was measured."""
+    """The largest local batch by type of node, where it differs from the largest measured one."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class Convergence:
 
     batches: tuple[int, ...]
     thresholds: tuple[float, ...]
-    """Progress at which each epoch ends: the least of all runs."""
+    """Progress at which each epoch ends: the minimum over all runs."""
     noise: Mapping[int, Sequence[Noise]]
 
     @classmethod
     def of_runs(cls, runs: Mapping[int, Sequence[tuple[float, Noise]]]) -> Convergence:
-        """Return what several runs show; each has, for each epoch, the progress and the noise."""
+        """Return the convergence that several runs show; each run has the progress and the noise of each epoch."""
         epochs = min(len(rows) for rows in runs.values())
         thresholds = tuple(min(rows[epoch][0] for rows in runs.values()) for epoch in range(epochs))
         return cls(
@@ -44,7 +44,7 @@ class Convergence:
         )
 
     def noise_at(self, epoch: int, batch: float) -> Noise:
-        """Return the noise in an epoch, counted from 0, linear between the two neighbouring batch sizes."""
+        """Return the noise in an epoch (counted from 0), interpolated linearly between the two nearest batch sizes."""
         above = bisect_left(self.batches, batch)
         if above == len(self.batches):
             return self.noise[self.batches[-1]][epoch]
@@ -88,7 +88,7 @@ class Application:
         return len(self.convergence.thresholds)
 
     def gain_and_noise(self, epoch: int, batch: int) -> tuple[float, Noise]:
-        """Return the true gain of a step at this batch size in an epoch, and the noise it comes from."""
+        """Return the true gain of a step at this batch size in an epoch, and the noise that determines it."""
         key = (epoch, batch)
         if key not in self._rates:
             noise = self.convergence.noise_at(epoch, batch)

@@ -16,7 +16,7 @@ from farandole.control.simulator.application import Application
 from farandole.control.simulator.tables import LATEST, Row, header_of, number, read_texts, rows_of, whole
 
 CATEGORIES = ("adaptive", "scale-gpus", "rigid")
-"""Categories of jobs, by what may change while they run: slots and batch size, only slots, nothing."""
+"""Categories of jobs. While a job runs, its slots and its batch size may change, or only its slots, or neither."""
 
 _COLUMNS = ("name", "time", "application", "num_replicas", "batch_size")
 

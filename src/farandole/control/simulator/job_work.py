@@ -18,7 +18,7 @@ class BatchPlan(NamedTuple):
     local: int
     """Samples of each worker in a pass."""
     accumulated: int
-    """Number of passes that are accumulated before the one that reduces."""
+    """Number of passes without an allreduce before the pass with one."""
 
     def batch(self, workers: int) -> int:
         return workers * self.local * (self.accumulated + 1)
@@ -28,13 +28,13 @@ class Work(Protocol):
     """The true work of a job."""
 
     def run(self, seconds: float, allocation: Allocation) -> float:
-        """Work for `seconds`, or until all is done; return the seconds used."""
+        """Work for `seconds`, or until the work is done; return the seconds used."""
 
     def left(self, allocation: Allocation) -> float | None:
         """Return the remaining seconds with an allocation; None: the job may change its batch size meanwhile."""
 
     def placed(self, allocation: Allocation) -> None:
-        """Prepare for another allocation."""
+        """Prepare for a new allocation."""
 
     @property
     def report(self) -> TrainingReport | None:
@@ -79,7 +79,7 @@ class Agent(Protocol):
     adaptive: bool
 
     def plan(self, allocation: Allocation, limit: float, largest: float) -> BatchPlan:
-        """Return the batch for an allocation whose memory holds `limit` samples a pass; `largest` was ever measured."""
+        """Return the batch for an allocation with memory for `limit` samples in a pass; `largest` was measured."""
 
     def observe(self, allocation: Allocation, plan: BatchPlan, time: StepTime, noise: Noise, progress: float) -> None:
         """Record the measurements of a step."""
@@ -167,9 +167,9 @@ class _Silent:
 
 
 def fixed_plan(batch: int, workers: int, limit: float, limits: BatchLimits) -> BatchPlan:
-    """Return the split of a fixed batch size over workers whose memory holds `limit` samples in a pass.
+    """Return the split of a fixed batch size over workers whose memory is enough for `limit` samples in a pass.
 
-    One worker with more than the initial batch takes two passes at least: between them it measures the noise.
+    One worker with more than the initial batch size uses at least two passes, so that it can measure the noise.
     """
     accumulated = math.ceil(batch / workers / limit) - 1
     if workers == 1 and batch > limits.initial:

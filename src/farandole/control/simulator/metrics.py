@@ -52,8 +52,8 @@ def job_results(
 ) -> list[JobResult]:
     """Return the result of each job that was completed.
 
-    The fair time is the time alone, times how many times fewer slots an equal share is than the job asked for. The
-    number of jobs that share is the mean over the job's life.
+    The fair time is the time alone, multiplied by the ratio of the requested slots to an equal share of the cluster.
+    The number of jobs that share the cluster is the mean over the job's life.
     """
     contention = _Contention([(job.view.submitted, job.completed or outcome.decided) for job in outcome.jobs])
     results = []
@@ -83,7 +83,7 @@ def job_results(
 
 
 class _Contention:
-    """The number of present jobs over time, as an integral from which means over time spans follow."""
+    """The integral of the number of present jobs over time, from which means over periods are computed."""
 
     def __init__(self, lives: Sequence[tuple[float, float]]) -> None:
         events = sorted([(start, 1) for start, _ in lives] + [(end, -1) for _, end in lives])

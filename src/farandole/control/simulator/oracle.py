@@ -72,7 +72,7 @@ class Oracle:
         )
 
     def _report(self, name: str, report: TrainingReport, truth: Truth) -> TrainingReport:
-        """Return a report with the truth in it: the same one for the same, so that models are not fitted again."""
+        """Return a report with the truth; equal ones are the same object, so that models are not fitted again."""
         before = self._told.get(name)
         if before is None or before[0] is not report:
             told = replace(report, measured=truth.steps, noise=report.noise or truth.noise)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from farandole.control.scheduler.job import Measurement, PolicyJob
 
 PREDICTIONS = ("given", "history", "profiles", "truth")
-"""Knowledge of policies: what users gave; also the needs of finished jobs of the same application; also their step
-times; or the true durations."""
+"""What policies may know: the durations that users gave; in addition the average needs of finished jobs of the same
+application; in addition their step times; or the true durations."""
 
 
 class Given:
@@ -32,7 +32,7 @@ class _Seen:
     known: Mapping[str, tuple[Measurement, ...]] = field(default_factory=dict)
 
     def learn(self, measured: Mapping[str, tuple[Measurement, ...]]) -> None:
-        """Add measurements of configurations that are not known yet."""
+        """Add the measurements of configurations that are not known yet."""
         known = {type_: {row[:3]: row for row in rows} for type_, rows in self.known.items()}
         for type_, rows in measured.items():
             known[type_] = {row[:3]: row for row in rows} | known.get(type_, {})

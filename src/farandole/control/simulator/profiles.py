@@ -3,9 +3,9 @@
     apps/<app>/placements-<type>.csv    placement, local_bsz, step_time, sync_time
     apps/<app>/scalability-<type>.csv   num_nodes, num_replicas, local_bsz, step_time, sync_time
     apps/<app>/validation-<batch>.csv   progress, grad_sqr, grad_var: a row for each epoch
-    apps/<app>/constants.csv            restart, slowdown (if it is there)
+    apps/<app>/constants.csv            restart, slowdown (optional file)
 
-A placement is a digit for each node that says how many of its slots are used: "44" is two nodes with four each.
+A placement has a digit for each node, the number of its used slots: "44" is two nodes with four used slots each.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def read_profiles(place: Path) -> dict[str, Application]:
 
 
 def applications_of(texts: Mapping[str, str]) -> dict[str, Application]:
-    """Return the applications whose profiles are among files, given by their paths.
+    """Return the applications whose profiles are in `texts`, the texts of files by their paths.
 
     Raises:
         TraceError: something in them cannot be read.
@@ -100,7 +100,7 @@ def _layouts(app: str, tables: _Tables) -> dict[str, list[Measured]]:
 
 
 def _profiled_nodes(placements: Mapping[str, _Placements], layouts: Mapping[str, _Layouts]) -> dict[str, int]:
-    """Return with how many nodes of each type anything was measured."""
+    """Return, for each type of node, the largest number of nodes in any measurement."""
     most: dict[str, int] = {}
     for of_app in placements.values():
         for type_, shapes in of_app.items():

@@ -1,4 +1,4 @@
-"""Setup of a simulation: simulated jobs from a workload and options."""
+"""Sets up a simulation: creates simulated jobs from a workload and options."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def simulate(
     progress: Callable[[int, int], None] | None = None,
     rules: Rules = NO_RULES,
 ) -> SimulationOutcome:
-    """Simulate a workload under a policy; `rules` are what the policy was told.
+    """Simulate a workload under a policy, which was created with `rules`.
 
     A job that can never run on this cluster or in its queue is left out; the outcome names it.
     """
@@ -136,7 +136,7 @@ def _types_for(
     """Return the types of nodes on which a job can run with `slots` slots.
 
     Raises:
-        SchedulerError: there is none.
+        SchedulerError: it can run on no type.
     """
     all_ = _usable(application, cluster)
     most = max(all_.values(), default=0)
@@ -174,7 +174,7 @@ def _misfit(job: TraceJob, application: Application, allocation: Allocation, ada
 def _slots_limits(
     job: TraceJob, application: Application | None, cluster: Cluster, types: Sequence[str], adapts: bool
 ) -> tuple[int, int]:
-    """Return the smallest and largest number of slots with which a job can run with its batch size, or with any."""
+    """Return the smallest and largest number of slots of a job; `adapts`: with any batch size, not only its own."""
     assert application is not None
     limits = application.limits
     smallest = max(limits.local[type_][0] for type_ in types)
@@ -205,8 +205,8 @@ def _usable(application: Application | None, cluster: Cluster) -> dict[str, int]
 def alone(job: TraceJob, application: Application | None, cluster: Cluster) -> float:
     """Return the run time of a job in seconds with the requested slots, packed, without waiting or restarts.
 
-    On a cluster of several types it is the harmonic mean over all slots: the time at the average speed. A job that can
-    be resized has fewer slots if it asks for more than its batch can be split over. 0: it can run on no type.
+    On a cluster with several types, it is the harmonic mean over all slots: the time at the average speed. A resizable
+    job that requests more slots than its batch can be split over has fewer. 0: it can run on no type.
     """
     if application is None:
         assert job.run_time is not None

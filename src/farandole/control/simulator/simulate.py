@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 DEFAULT_INTERVAL = 60.0
 MOST_NAMED = 20
-"""Largest number of names in a message."""
+"""Maximum number of names in a message."""
 BAR_AFTER = 1.0
 """Seconds after which a progress bar appears on a terminal."""
 
@@ -63,7 +63,7 @@ def run(options: argparse.Namespace, out: TextIO, err: TextIO) -> int:
     """Run the command, and return its exit code.
 
     Raises:
-        SchedulerError: something was asked for that cannot be simulated.
+        SchedulerError: the requested simulation is not possible.
     """
     if options.policies:
         rows = [*describe(), (oracle.NAME, oracle.SENTENCE)]
@@ -137,7 +137,7 @@ def read_inputs(options: argparse.Namespace) -> Inputs:
     """Return the inputs that the options name.
 
     Raises:
-        SchedulerError: it cannot be read.
+        SchedulerError: an input cannot be read.
     """
     text, interval = options.cluster, DEFAULT_INTERVAL if options.interval is None else options.interval
     if options.demo:
@@ -234,7 +234,7 @@ def _simulate(name: str, rules: Rules, inputs: Inputs, options: argparse.Namespa
 
 
 def _tell_unfinished(policy: str, workload: Workload, unfinished: Mapping[str, str], err: TextIO) -> None:
-    """Warn about jobs that could not be completed, with the lines of the trace that they are in."""
+    """Warn about jobs that could not be completed, with their lines in the trace."""
     if not unfinished:
         return
     where = {job.name: job.where for job in workload.jobs}

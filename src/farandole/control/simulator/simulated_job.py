@@ -25,9 +25,9 @@ class SimulatedJob:
         self.work = work
         self.completed: float | None = None
         self.slot_seconds = 0.0
-        """Slot-seconds that the job held, until the decision that took its slots away."""
+        """Slot-seconds that the job held, including the time until the decision that withdrew its slots."""
         self.failure = ""
-        """Why the job cannot continue: its speed with its slots is not known. "": it can."""
+        """Why the job cannot continue, because its speed with its slots is not known; "": it can continue."""
         self._restart_cost = restart_cost
         self._restart_left = 0.0
         self._reached = view.submitted
@@ -97,7 +97,7 @@ class SimulatedJob:
             self._finish = None
 
     def release(self, now: float) -> None:
-        """Take back the slots of a completed job."""
+        """Release the slots of a completed job."""
         self._account(now)
 
     def _account(self, now: float) -> None:

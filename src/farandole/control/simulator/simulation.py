@@ -1,4 +1,4 @@
-"""The simulation: between decisions, jobs advance and complete; each decision gives slots to jobs.
+"""The simulation: each decision grants slots to jobs; between decisions, jobs advance and complete.
 
 Time is divided into rounds of `interval` seconds. A decision is made at the end of a round in which something has
 happened, or for which the policy has asked. A job is visible from the first decision at or after its submission, and
@@ -6,8 +6,8 @@ the slots of a completed job are idle until the next decision. With an interval 
 immediately. Between decisions everything is known in advance, except for trainings that adapt their batch size, for
 which every round is a decision.
 
-A simulation ends when all jobs are complete, or when no remaining job can make progress: none runs and none is to
-come, or the running jobs only restart. The outcome has the remaining jobs with reasons.
+A simulation ends when all jobs are complete, or when no remaining job can make progress: no job is running or still to
+be submitted, or the running jobs only restart. The outcome has the remaining jobs with reasons.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from farandole.control.scheduler.policy import Policy
 from farandole.control.simulator.simulated_job import SimulatedJob
 
 MOST_FRUITLESS = 100
-"""Largest number of successive decisions that change allocations or leave all slots free, without progress of any job:
+"""Maximum number of successive decisions that change allocations or leave all slots free while no job makes progress:
 more are treated as an endless loop."""
 ADAPTING_ROUND = 60.0
-"""Seconds between decisions while a training runs that adapts its batch size, with an interval of 0."""
+"""Seconds between decisions, with an interval of 0, while a training that adapts its batch size is running."""
 
 
 class Predictor(Protocol):
@@ -97,7 +97,7 @@ class Simulation:
         """Reasons of the last decision."""
         self._now = -math.inf
         self._fruitless = 0
-        """Number of decisions without progress since a job has last made progress, arrived or left."""
+        """Number of decisions since any job last made progress, arrived or left."""
 
     def run(self) -> SimulationOutcome:
         """Simulate until all jobs are complete, or no remaining job can make progress.
@@ -237,7 +237,7 @@ def check(jobs: Jobs, changed: Mapping[str, Allocation | None]) -> None:
 
     Args:
         jobs: the jobs before the decision.
-        changed: changed allocations by name of the job; None: the job loses its slots.
+        changed: changed allocations by job name; None: the job loses its slots.
 
     Raises:
         SchedulerError: the decision breaks these rules.

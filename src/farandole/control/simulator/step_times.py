@@ -57,7 +57,8 @@ class StepTimes:
     Args:
         placements: for each canonical shape, rows (local batch, step, sync).
         layouts: other layouts.
-        profiled_nodes: with how many nodes of this type it was measured; more are spread again over as many.
+        profiled_nodes: largest number of nodes of this type that was measured; larger allocations are treated as if
+            their slots were on this number of nodes.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class StepTimes:
         """Return the step time of a placement, with `local` samples of each worker in a pass.
 
         Raises:
-            SchedulerError: nothing like it was measured.
+            SchedulerError: no similar placement was measured.
         """
         key = (canonical(self._spread(shape)), local)
         if key not in self._known:
@@ -150,7 +151,7 @@ class StepTimes:
         ]
 
     def _averaged(self) -> Array:
-        """Return all that was measured, averaged over what has the same nodes, workers and local batch."""
+        """Return all measurements, averaged over those with the same nodes, workers and local batch."""
         groups: dict[tuple[float, float, float], list[tuple[float, float]]] = {}
         for shape, rows in self._rows.items():
             for local, step, sync in rows.tolist():

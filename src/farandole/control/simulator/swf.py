@@ -29,7 +29,7 @@ def read_swf(place: Path) -> Workload:
     """Return the jobs of a trace. Jobs that never ran are omitted, and a note has their number.
 
     Raises:
-        TraceError: a line cannot be read, a number stands for two jobs, or no job is left.
+        TraceError: a line cannot be read, two jobs have the same number, or no job is left.
     """
     try:
         text = read_text(place)

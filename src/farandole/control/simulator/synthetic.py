@@ -1,9 +1,8 @@
 """Synthetic profiles and workloads, for demonstrations and tests where no published traces are at hand.
 
 Their statistics are those of the published ones: five in six jobs are small, a few take a day on one accelerator; users
-ask for 1 to 16 slots; jobs come over eight hours, in waves. Step times and noise follow simple formulas, with a few
-percent of measurement error, so that models that are fitted to them are never exact. The same seed gives the same
-files.
+request 1 to 16 slots; jobs arrive over eight hours, in waves. Step times and noise follow simple formulas, with a few
+percent of measurement error, so that models fitted to them are never exact. The same seed gives the same files.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _TYPES = (
 
 @dataclass(frozen=True)
 class _Kind:
-    """An application: how often it comes, its batch sizes, seconds on the first type, noise and length."""
+    """An application: how often it is submitted, batch sizes, seconds on the first type, noise and length."""
 
     name: str
     weight: float
@@ -98,7 +97,7 @@ def workload(seed: int = 0, jobs: int = 160, hours: float = HOURS) -> str:
 
 
 def _arrival(random_: random.Random, seconds: float) -> float:
-    """Return a random time; there are three waves, with few jobs between them."""
+    """Return a random submission time; there are three waves, with few jobs between them."""
     while True:
         time = random_.uniform(0, seconds)
         if random_.random() < 0.25 + 0.75 * math.sin(3 * math.pi * time / seconds) ** 2:
@@ -110,7 +109,7 @@ def _batches(kind: _Kind) -> list[int]:
 
 
 def _grid(kind: _Kind, type_: _Type) -> list[int]:
-    """Return the local batches that are measured: half-octaves up to what fits into memory."""
+    """Return the local batches that are measured: in half-octave steps, up to the largest that fits into memory."""
     largest = kind.local * type_.memory
     smallest = max(1, kind.local // 32, kind.initial // 8)
     steps = round(2 * math.log2(largest / smallest))
@@ -137,7 +136,7 @@ def _scalability(kind: _Kind, type_: _Type, random_: random.Random) -> str:
 
 
 def _fitting(kind: _Kind, type_: _Type, workers: int) -> list[int]:
-    """Return the local batches with which all workers together stay within the largest batch size."""
+    """Return the local batches with which the batch of all workers does not exceed the largest batch size."""
     grid = _grid(kind, type_)
     return [local for local in grid if local * workers <= _batches(kind)[-1]] or grid[:2]
 
@@ -164,7 +163,7 @@ def _step(
 
 
 def _validation(kind: _Kind, batch: int) -> str:
-    """Return a training run: as it gets further, the gradient gets smaller and its noise larger."""
+    """Return a training run, during which the gradient becomes smaller and its noise larger."""
     rows = ["progress,iteration,metric,grad_sqr,grad_var"]
     for epoch in range(kind.epochs):
         part = (epoch + 1) / kind.epochs

@@ -1,7 +1,7 @@
 """Reading tables: CSV files in a directory or in a tar archive, with errors that name the file and the line.
 
-Files may be packed by gzip, each for itself, and come from other systems: with a byte order mark, with their ends of
-lines, with empty lines and with spaces around cells.
+Each file may be compressed with gzip. Byte order marks, the line ends of all systems, empty lines, and spaces around
+cells are accepted.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from farandole.control.scheduler.errors import TraceError
 Row = Mapping[str, str]
 
 LATEST = 1e12
-"""Seconds of a time at most: with more, a float cannot tell one second from the next for certain."""
+"""Largest time in seconds: beyond it, a float may not distinguish one second from the next."""
 
 UNREADABLE = (OSError, tarfile.TarError, UnicodeDecodeError, EOFError, zlib.error)
-"""Exceptions of reading a file that is missing, damaged, or not text."""
+"""Exceptions when a file that is read is missing, damaged, or not text."""
 _TABLE, _PACKED = ".csv", ".gz"
 
 
 def read_texts(place: Path) -> dict[str, str]:
     """Return the CSV files under a directory or in a tar archive, by their paths without `.gz`, in order.
 
-    A single file is a collection of one, under its own name.
+    A single file is returned under its own name.
 
     Raises:
-        TraceError: there is no such place, or it cannot be read.
+        TraceError: the path does not exist, or cannot be read.
     """
     try:
         if place.is_dir():
@@ -51,10 +51,10 @@ def read_texts(place: Path) -> dict[str, str]:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file, which may be packed by gzip.
+    """Return the text of a file, which may be compressed with gzip.
 
     Raises:
-        one of UNREADABLE: it cannot be read.
+        UNREADABLE: one of these errors, if it cannot be read.
     """
     return _decoded(path.name, path.read_bytes())
 
@@ -78,7 +78,7 @@ def _texts_of_archive(place: Path) -> Iterator[tuple[str, str]]:
 
 
 def rows_of(name: str, text: str, columns: Sequence[str]) -> Iterator[tuple[int, Row]]:
-    """Yield the number of its line and each row of a table that has these columns, in any order, and maybe others.
+    """Yield each row of a table with its line number; the table has at least these columns, in any order.
 
     Raises:
         TraceError: a column is missing, or a row has another number of cells.
@@ -132,7 +132,7 @@ def seconds_of_step(name: str, line: int, row: Row) -> tuple[float, float]:
 
 
 def whole(name: str, line: int, row: Row, column: str, least: int = 0) -> int:
-    """Return a cell as a whole number that is at least so large.
+    """Return a cell as a whole number that is at least `least`.
 
     Raises:
         TraceError: it is not one.

@@ -1,4 +1,4 @@
-"""Goodput: a job's progress per second, with the best batch size for a configuration.
+"""Goodput: a job's progress per second, with the batch size that is best for a configuration.
 
 Progress is counted in steps at the initial batch size. A step at `scale` times that size is worth
 
@@ -19,7 +19,7 @@ from farandole.control.scheduler.adaptive.throughput import Array, Known, Throug
 from farandole.control.scheduler.job import BatchLimits, Noise, TrainingReport
 
 _GRID = np.linspace(0.0, 1.0, 50)
-"""The batch sizes that are tried, as positions between the smallest and largest one on a logarithmic scale."""
+"""The batch sizes that are tried, as positions from 0 (smallest) to 1 (largest) on a logarithmic scale."""
 
 
 class BatchChoice(NamedTuple):
@@ -28,7 +28,7 @@ class BatchChoice(NamedTuple):
     local: int
     """Samples of each worker in a pass."""
     accumulated: int
-    """Number of passes that are accumulated before the one that reduces."""
+    """Number of passes without an allreduce before the pass with one."""
     goodput: float
 
 

@@ -1,4 +1,4 @@
-"""Jobs that have waited too long: they come first, even if other jobs are worth more.
+"""Jobs that have waited too long: they come first, even if slots are more valuable to other jobs.
 
 A job is overdue if it has waited longer than `ageing` seconds, and longer than it has run. It must have slots until it
 has run as long as it has waited: running jobs come first, so that none is stopped for another, then the jobs that have
@@ -31,7 +31,7 @@ class Reserved(NamedTuple):
     type: str = ""
 
     def allows(self, choice: Choice, job: PolicyJob) -> bool:
-        """Return whether a job may have a choice beside the reserved slots."""
+        """Return whether a choice leaves the reserved slots free."""
         if choice.type != self.type or choice.job in self.must or choice.job == self.waiting:
             return True
         has = job.allocation

@@ -21,8 +21,8 @@ class Sized(NamedTuple):
 def place_all(cluster: Cluster, grants: Sequence[Sized], place: Place) -> dict[str, Allocation]:
     """Return the allocation of each job by its name.
 
-    If an allocation would be spread over more nodes than its size needs, all jobs of its type are placed anew, large
-    ones first. A rigid job that must not be suspended keeps its nodes.
+    If an allocation would use more nodes than its size needs, all jobs on its type of node are placed again, large ones
+    first. A rigid job that must not be suspended keeps its nodes.
     """
     allocations: dict[str, Allocation] = {}
     for type_ in cluster.types:

@@ -37,15 +37,15 @@ from farandole.control.scheduler.room import never_fits
 from farandole.control.scheduler.rules import Rules
 
 _GROWTH = 4
-"""How many times the largest number of slots that a job has run with it may get: each step costs a restart."""
+"""Maximum ratio of a job's slots to the largest number that it has run with: each step costs a restart."""
 _LEAST_FACTOR = 0.02
-"""Smallest factor of a goodput, however much a restart costs."""
+"""Smallest factor by which the cost of a restart reduces a goodput."""
 _LEAST_PART = 0.01
-"""Smallest remaining fraction of a job's progress, when it has got further than predicted."""
+"""Fraction of a job's progress that is assumed to remain when it has got further than predicted."""
 
 
 class Offer(NamedTuple):
-    """A size that a job may get: as a choice for the solver, its layout, and its speed-up over one slot."""
+    """A size that a job may get: the choice for the solver, the layout, and the speed-up over one slot."""
 
     choice: Choice
     candidate: Candidate
@@ -66,13 +66,13 @@ class Adaptive:
     favour: float = 0.15
     """Exponent of the preference for jobs with little left to do."""
     horizon: float = 1200.0
-    """Seconds that an allocation is expected to last, before there have been any restarts of the job to count."""
+    """Seconds for which an allocation is expected to last, for jobs that have not been restarted yet."""
     prior: float = 600.0
     """Smallest expected run time of a job with one slot, in seconds."""
     place: Place = pack.place
     """The placement. Speeds are predicted for packed slots."""
     in_order: bool = False
-    """Whether no job may have slots while a job that was submitted before it waits."""
+    """Whether a job has to wait as long as an earlier job waits."""
     resizes: bool = True
     _models: dict[str, GoodputModel] = field(default_factory=dict, repr=False)
 
@@ -272,7 +272,7 @@ def _why_never(job: PolicyJob, cluster: Cluster) -> str:
 def _candidates(cluster: Cluster, job: PolicyJob) -> Iterator[Candidate]:
     """Yield the candidate sizes of a job: at most `_GROWTH` times the slots that it, or a job like it, has run with.
 
-    The model is not extrapolated further.
+    Beyond that, the model would be extrapolated too far.
     """
     had = job.allocation if _is_kept(job) else None
     run = max([job.largest_run, *(row.workers for rows in (job.known or {}).values() for row in rows)])

@@ -1,4 +1,4 @@
-"""Prices of slots: an approximate solution of large problems, for which an exact one takes too long.
+"""Prices of slots: an approximate solution of problems that are too large to be solved exactly.
 
 With a price for a slot of each type, every job can be considered alone: its best choice is the one whose value exceeds
 the price of its slots most. At the right prices the jobs want exactly the available slots, and the choices are optimal
@@ -20,7 +20,7 @@ _SWEEPS = 5
 """Number of sweeps over the types."""
 _HALVINGS = 14
 _CLOSER = 6.0
-"""Factor by which the search range around the last price shrinks in each sweep."""
+"""Factor by which the search range around the previous price shrinks in each sweep."""
 
 Indices = NDArray[np.intp]
 
@@ -56,7 +56,7 @@ class Market:
     def order(self) -> list[int]:
         """Return choices in the order in which they should be granted, as far as there are slots for them.
 
-        First come those that are best at the right prices, then those of other jobs for which slots may be left.
+        The choices that are best at the right prices come first, then choices of other jobs, which may still fit.
         """
         prices = self._prices()
         net = self._values - prices[self._types] * self._counts

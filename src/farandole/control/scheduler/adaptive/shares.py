@@ -8,8 +8,8 @@ A quota is the number of slots that a queue owns; slots beyond it are borrowed:
 
     used(Q) - borrowed(Q) <= quota(Q)                borrowed(Q) >= 0
 
-Slots may be borrowed, and used by jobs without a quota, as far as no owner wants them. An owner wants the slots that
-would be best for its jobs, up to its quota, so it gets lent slots back as soon as it wants them:
+Slots that no owner wants may be borrowed, and used by jobs without a quota. An owner wants the slots that would be best
+for its jobs, up to its quota, so it gets lent slots back as soon as it wants them:
 
     sum of borrowed(Q) + used by jobs without a quota <= slots - sum of wanted(Q)
 
@@ -46,8 +46,8 @@ class Claim:
 
     Attributes:
         wanted: number of slots that would be best for it, alone in the cluster.
-        least: number of slots that it keeps in any case.
-        fixed: whether it keeps exactly these, and is not part of the program.
+        least: minimum number of slots that it keeps.
+        fixed: whether it keeps exactly these slots, and is not part of the program.
     """
 
     wanted: int
@@ -104,7 +104,7 @@ class _Rows:
         return min(self._quota(name), sum(self._claims[index].wanted for index in self._members[name]))
 
     def _row(self, members: Sequence[int], borrowed: Mapping[str, float], upper: float, defines: str = "") -> Row:
-        """Return a row without jobs of fixed slots. Its bound is never below the slots that the others keep."""
+        """Return a row without the jobs with fixed slots. Its bound is never below the slots that the others keep."""
         fixed = sum(self._claims[index].least for index in members if self._claims[index].fixed)
         free = [index for index in members if not self._claims[index].fixed]
         least = sum(self._claims[index].least for index in free)

@@ -2,8 +2,8 @@
 
 This is a multiple-choice knapsack problem with one capacity for each type of node. Small problems are solved exactly by
 HiGHS (`scipy.optimize.milp`), large ones by prices of slots (see `prices`). Limits and quotas of queues are further
-rows (see `shares`); large problems with such rows are relaxed, solved by HiGHS, and rounded, which leaves few jobs with
-fractions.
+rows (see `shares`). Large problems with such rows are relaxed to linear programs, solved by HiGHS, and rounded; few
+jobs have fractional choices.
 """
 
 from __future__ import annotations

@@ -9,12 +9,12 @@ as in Pollux (Qiao et al., OSDI '21). The fit differs from Pollux, and needs no 
 
 - `compute` is interpolated between measured batch sizes, including a profile with one worker, and corrected by the
   measured slow-down with several workers on a node (they share its processors and its disks). On a type with only one
-  measured batch size, it depends on the batch size as on the type with most of them.
+  measured batch size, `compute` depends on the batch size in the same way as on the type with the most measured sizes.
 - `network` of a measured configuration is chosen to reproduce its step time, so the model is exact there. For others,
   it is that of the most similar configuration, scaled like a ring allreduce, which sends 2 (k - 1) / k times the
   gradients.
 - On an untried type of node, the ratio of allreduce to compute is assumed to be that of another type (Sia, SOSP '23).
-  Before a job has run with several workers, its allreduce is assumed to be free: finding out costs one restart.
+  Before a job has run with several workers, its allreduce is assumed to take no time: a measurement costs a restart.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class TypeModel:
     Args:
         measured: measurements of its runs there; the last one of each configuration counts.
         profile: measurements with one worker before the start.
-        like: the model of another type, which shows how compute depends on the batch size if only one was measured.
+        like: the model of another type, from which the dependence on the batch size is taken if only one was measured.
     """
 
     def __init__(

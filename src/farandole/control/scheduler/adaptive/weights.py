@@ -40,7 +40,7 @@ def by_deadline(ends: Sequence[float], deadline: float | None, slack: float) -> 
     Args:
         ends: predicted end of the job with each size, in seconds.
         deadline: deadline of the job in seconds; None: none.
-        slack: margin in seconds; if all sizes meet the deadline by this margin, it changes nothing.
+        slack: margin in seconds; if all sizes meet the deadline with this margin, all factors are 1.
     """
     if deadline is None or max(ends, default=0.0) + slack <= deadline:
         return [1.0] * len(ends)

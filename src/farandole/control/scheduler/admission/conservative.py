@@ -16,7 +16,7 @@ from farandole.control.scheduler.job import PolicyJob
 from farandole.control.scheduler.room import Admitted, Grant, Room, runs_on
 
 PLANNED = 500
-"""Number of waiting jobs that get a reservation: planning more takes longer than a decision should."""
+"""Maximum number of waiting jobs that get a reservation: for more, a decision would take too long."""
 
 
 class FreeOverTime:
@@ -40,8 +40,8 @@ class FreeOverTime:
         self._known: dict[int, tuple[list[float], list[float]]] = {}
         """Earlier requests by number of slots: their durations and the earliest starts found for them, both ascending.
 
-        `take` frees nothing, so no start becomes earlier, and a larger or longer request never has an earlier one: a
-        search begins at the latest start known for a request that is not larger.
+        `take` frees no slots, so a start never becomes earlier, and a larger or longer request never starts earlier
+        than a smaller one. So a search begins at the latest known start of a request that is not larger.
         """
 
     def take(self, start: float, end: float, slots: int) -> None:
@@ -117,7 +117,7 @@ def admit(ranked: Sequence[PolicyJob], room: Room, now: float) -> Admitted:
 
 
 def _futures(room: Room, now: float) -> dict[str, FreeOverTime]:
-    """Return the free slots over time beside the jobs that keep theirs, by type."""
+    """Return the slots over time that running jobs leave free, by type."""
     ends: dict[str, list[tuple[float, int]]] = {type_: [] for type_ in room.free}
     for job in room.kept:
         assert job.allocation is not None

@@ -6,7 +6,7 @@ import math
 
 
 def expected_start(start: float, now: float) -> str:
-    """Return the end of a sentence with the latest start of a job."""
+    """Return the latest start of a job as the end of a sentence."""
     if math.isinf(start):
         return "; its start is unknown, because the durations of running jobs are"
     minutes = math.ceil((start - now) / 60)

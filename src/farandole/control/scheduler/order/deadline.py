@@ -1,4 +1,4 @@
-"""Earliest deadline first; jobs without one come after all others."""
+"""Earliest deadline first; jobs without a deadline come last."""
 
 from __future__ import annotations
 

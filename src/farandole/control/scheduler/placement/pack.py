@@ -1,4 +1,4 @@
-"""Pack: as few nodes as possible, and the fullest that suffice, so that whole nodes stay free."""
+"""Pack: as few nodes as possible, with the fewest free slots that suffice, so that whole nodes stay free."""
 
 from __future__ import annotations
 

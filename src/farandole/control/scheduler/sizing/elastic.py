@@ -1,6 +1,6 @@
 """Elastic: each job starts with the fewest slots that it can run with, and all share the rest equally.
 
-The sharing is in `control.scheduler.composed`: it takes slots back from jobs that have grown when another job arrives.
+The sharing is in `control.scheduler.composed`: jobs that have grown lose slots again when another job arrives.
 """
 
 from __future__ import annotations
