@@ -1,4 +1,4 @@
-"""The program that workers of `farandole.run` run: fetch the call, make it, and return its result."""
+"""The program that the workers of `farandole.run` run: fetches the call, makes it, and sends back its result."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def _worker() -> int:
 
 
 def dump_result(value: Any) -> bytes:
-    """Return what a function has returned, pickled as (True, value)."""
+    """Return the result of a function, pickled as (True, value)."""
     return _dump(True, value)
 
 
 def dump_exception(error: BaseException) -> bytes:
-    """Return what a function has raised, pickled as (False, error); (False, None) if it cannot be pickled."""
+    """Return the exception of a function, pickled as (False, error); (False, None) if it cannot be pickled."""
     try:
         return _dump(False, error)
     except Exception:  # Its attributes may raise anything; its text has already been reported.
@@ -71,7 +71,7 @@ def _dump(returned: bool, value: Any) -> bytes:
 
 
 def traceback_of(error: BaseException) -> str:
-    """Return the text of a traceback without its first frame, which is the caller's and of no use to the user."""
+    """Return the text of a traceback without its first frame, which belongs to this module, not to the user."""
     frames = error.__traceback__.tb_next if error.__traceback__ is not None else None
     return "".join(traceback.format_exception(type(error), error, frames))
 

@@ -55,9 +55,9 @@ class AgentClient:
         host: the agent's host.
         local: whether that is this machine.
         facts: the agent's report about its host; set by `ready`.
-        clock_ahead: seconds by which its clock is ahead of this machine's, up to the transfer time of the message.
-        patience: seconds that it waits for another launcher when it no longer hears this one; None: it ends its workers
-            at once then.
+        clock_ahead: seconds by which its clock is ahead of this machine's; the error is the transfer time of a message.
+        patience: seconds that it waits for another launcher after it has lost this one; None: it ends its workers at
+            once.
 
     Args:
         gate: the gate that delays messages to the agent until they are recorded; None: no delay.
@@ -85,7 +85,7 @@ class AgentClient:
         # The agent may still answer questions of the previous launcher.
         self._asked = secrets.randbits(40)
         self._untaken: list[FromAgent] = []
-        """Messages from before anyone listened: an agent that is taken over speaks at once."""
+        """Messages that arrived before `listen` was called: an agent that is taken over sends some at once."""
         self._take: Callable[[FromAgent], None] = self._untaken.append
         self._take_files: Callable[[FromFiles], None] = lambda message: None
         self._relayed: RelayedLinks | None = None
@@ -107,7 +107,7 @@ class AgentClient:
     # --- talking ----------------------------------------------------------------------------------------------------
 
     def send(self, message: ToAgent) -> None:
-        """Send an order through the gate; no-op if the agent is lost, or has ended."""
+        """Send a message through the gate; no-op if the agent is lost, or has ended."""
         if self._lost is None and not self._ended.done():
             payload = self._codec.encode(message)
             self._gate.send(lambda: self._post(payload))
@@ -120,7 +120,7 @@ class AgentClient:
         """Send the question that `make` creates from a number, and return its answer.
 
         Raises:
-            AgentLost: the agent is gone, or has not answered within this many seconds.
+            AgentLost: the agent is gone, or has not answered within `seconds`.
         """
         if self._lost is not None:
             raise self._lost
@@ -136,7 +136,7 @@ class AgentClient:
             del self._answers[number]
 
     async def ready(self) -> Ready:
-        """Wait until the agent has reported what its host is like.
+        """Wait for the agent's report about its host.
 
         Raises:
             AgentLost: it did not start; the text is the last message about it.
@@ -148,7 +148,7 @@ class AgentClient:
         return self.facts
 
     async def resumed(self) -> Resumed:
-        """Wait until an agent that is taken over has reported its state.
+        """Wait for the report of an agent that is taken over about its state.
 
         Raises:
             AgentLost: it no longer exists.
@@ -156,7 +156,7 @@ class AgentClient:
         return await asyncio.shield(self._resumed)
 
     def relay_to(self, roster: str) -> None:
-        """Let the workers of this agent's host reach the roster through the agent."""
+        """Relay connections from the workers of this agent's host to the roster."""
         self._relayed = RelayedLinks(roster, self.send)
 
     def on_file_messages(self, take: Callable[[FromFiles], None]) -> None:
@@ -182,7 +182,7 @@ class AgentClient:
 
     @property
     def heard_at(self) -> float:
-        """When the last message from it arrived, on the monotonic clock."""
+        """When the last message from it arrived, in seconds on the monotonic clock."""
         return self._heard_at
 
     def heard(self) -> None:
@@ -222,13 +222,13 @@ class AgentClient:
         return AgentLost("it has ended")
 
     def pause(self) -> None:
-        """Tell an agent on another host that the launcher is about to be stopped, but is alive."""
+        """Inform an agent on another host that the launcher is about to be suspended by a signal, but is alive."""
         self.send(Beat(math.inf))
         # Nothing else may be sent before the launcher is stopped; by the time it continues, this has expired.
         self._paused_until = time.monotonic() + PAUSE_SECONDS
 
     def lose(self, why: str, silent_since: float | None = None) -> None:
-        """Give the agent up; the kernel, or the agent's own watchdog, then ends its workers.
+        """Consider the agent lost; the kernel, or the agent's own watchdog, then ends its workers.
 
         Args:
             why: how the loss was noticed.
@@ -333,6 +333,6 @@ class AgentClient:
 
 
 def _retrieve(future: asyncio.Future[Any]) -> None:
-    """Retrieve an exception that may have no waiter, so that asyncio does not complain."""
+    """Retrieve an exception that may have no waiter, so that asyncio does not log a warning."""
     if not future.cancelled():
         future.exception()

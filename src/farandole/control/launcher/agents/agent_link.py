@@ -27,7 +27,7 @@ class AgentLink(Protocol):
         """Record the process id of an agent on this machine that was taken over."""
 
     def said(self) -> str:
-        """Return the last output, other than messages, since the agent was ready."""
+        """Return the latest output, other than messages, since the agent was ready."""
 
     def kill(self) -> None:
         """End it at once, as far as possible from here. No-op if it has ended."""
@@ -36,7 +36,7 @@ class AgentLink(Protocol):
         """Wait until it has ended."""
 
     async def exit_code(self) -> int | None:
-        """Return how an agent that sends no more messages has ended; None if it keeps running or that is not known."""
+        """Return the exit code of an agent that sends no more messages; None: it is still running, or unknown."""
 
     def close(self) -> None:
         """Release the resources held for it. Call this after it has ended."""

@@ -34,9 +34,9 @@ class AgentProcess:
         self.output = process.stdout
         self.process = process
         self._last_words = last_words
-        """The file that is its standard error."""
+        """The file that contains its standard error."""
         self._itself: int | None = None
-        """A descriptor of the agent's process, if `process` only leads to it."""
+        """A descriptor of the agent's process, if `process` is only connected to it."""
         self._said_at_start = 0
         """Number of bytes that ssh wrote before the agent was ready, such as warnings about keys."""
 
@@ -91,7 +91,7 @@ class AgentProcess:
         return os.pread(self._last_words, _LONGEST_LAST_WORDS, start).decode("utf-8", "replace")
 
     def kill(self) -> None:
-        """Kill it, if it is alive."""
+        """Kill the process, if it is alive."""
         if self.process.returncode is None:
             self.process.kill()
         if self._itself is not None:
@@ -103,7 +103,7 @@ class AgentProcess:
         return await self.process.wait()
 
     async def exit_code(self) -> int | None:
-        """Return how a process that sends no more messages has ended; None if it keeps running."""
+        """Return the exit code of a process that sends no more messages; None if it is still running."""
         try:
             return await asyncio.wait_for(self.process.wait(), EXIT_SECONDS)
         except (TimeoutError, asyncio.TimeoutError):

@@ -11,7 +11,7 @@ _STREAM_LIMIT = 1 << 16
 
 
 class DialedReader(asyncio.StreamReader):
-    """Stream reader that knows whether the other side has closed, even while there is no reader."""
+    """Stream reader that knows whether the other side has closed the connection, even while nothing is being read."""
 
     def __init__(self) -> None:
         super().__init__(limit=_STREAM_LIMIT)
@@ -30,8 +30,8 @@ class DialedAgent:
     """The connection to an agent whose host has dialed: an `AgentLink`.
 
     Args:
-        reader: receives from the agent.
-        writer: sends to it.
+        reader: the stream of messages from the agent.
+        writer: the stream of messages to it.
         instance: the dialing process, as it identifies itself.
     """
 
@@ -48,11 +48,11 @@ class DialedAgent:
         """Do nothing: the agent is on another machine."""
 
     def said(self) -> str:
-        """Return nothing: output of the host is in its own log."""
+        """Return "": the output of the host is in its own log."""
         return ""
 
     def kill(self) -> None:
-        """End the connection. The host dials again, and is then told to end its agent."""
+        """End the connection. The host dials again, and is then ordered to end its agent."""
         self.input.transport.abort()
         self._over.set()
 
@@ -61,7 +61,7 @@ class DialedAgent:
         return await self._over.wait()
 
     async def exit_code(self) -> int | None:
-        """Return 0 if the other side has closed, None if it does not."""
+        """Return 0 once the other side has closed the connection; None if it does not."""
         try:
             await asyncio.wait_for(self._over.wait(), EXIT_SECONDS)
         except (TimeoutError, asyncio.TimeoutError):

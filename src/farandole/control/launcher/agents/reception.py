@@ -1,15 +1,15 @@
 """Accepts hosts that dial the launcher because it cannot reach them, such as pods of Kubernetes.
 
-The other side is `farandole.control.agent.dial`. A host is *waiting* from its proof until the launcher needs it, and
-*taken* while its agent is connected. A peer that does not hold the secret is turned away before anything else that it
-sends is decoded.
+The other side is `farandole.control.agent.dial`. A host is *waiting* from its authentication until the launcher needs
+it, and *taken* while its agent is connected. A peer without the secret is rejected before anything else that it sends
+is decoded.
 
 Guarantees:
-- A host with a living agent (one that has lost its launcher) never gets a new one: it is connected to its agent, if
-  this launcher takes the job over and knows it; otherwise it must end its agent and workers first.
-- `gone` returns when nothing is left of a lost agent and its workers: its host has said so, or no longer exists (its
-  connection has ended, and it does not dial again, although it would within a second), or its agent has waited for a
-  launcher as long as it may.
+- A host with a living agent (one that has lost its launcher) never gets another agent: if this launcher takes the job
+  over and knows the host, it is connected to the agent; otherwise the host must first end its agent and workers.
+- `gone` returns when nothing is left of a lost agent and its workers: its host has reported that, or no longer exists
+  (its connection has ended, and it does not dial again within a second, as it otherwise would), or the time for which
+  its agent waits for a launcher is over.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ OWN_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 class HostsMissing(SpecError):
-    """Too few hosts have dialed in time."""
+    """Not enough hosts have dialed in time."""
 
 
 @dataclass
 class _Arrival:
-    """A host that has dialed, and waits."""
+    """A host that has dialed and is waiting."""
 
     hello: Hello
     reader: DialedReader
@@ -87,10 +87,9 @@ class Reception:
 
     Args:
         ports: the ports of which the first free one is used, on all addresses; 0 is any free port.
-        read_secret: returns the secret that hosts must prove to hold; called each time, as a mounted file may be
-            replaced.
-        outlive: seconds for which an agent waits for another launcher; None: there will be none, and an agent that
-            loses its launcher ends at once.
+        read_secret: returns the secret that hosts must prove to have; called each time, because a mounted file may
+            change.
+        outlive: seconds for which an agent that has lost its launcher waits for another one; None: it ends at once.
         start_timeout: seconds to wait for the hosts of a job of fixed size.
 
     Example:
@@ -114,18 +113,18 @@ class Reception:
         self._server: asyncio.Server | None = None
         self._waiting: dict[str, _Arrival] = {}
         self._beginning: list[Host] = []
-        """Hosts that were told to start an agent, or to connect theirs, and have not answered yet."""
+        """Hosts that were ordered to start an agent, or to connect their agent, and have not answered yet."""
         self._taken: dict[str, tuple[Host, DialedAgent]] = {}
         self._told_off: dict[str, float] = {}
-        """When each host was last told to end its agent."""
+        """When each host was last ordered to end its agent."""
         self._offered: dict[str, float] = {}
-        """When each host last reported that no agent lives there."""
+        """When each host last reported that it has no living agent."""
         self._expecting = True
-        """Whether agents that have lost another launcher may come."""
+        """Whether hosts may dial whose agents have lost another launcher."""
         self._first_alive: float | None = None
-        """When the first host with a living agent came."""
+        """When the first host with a living agent dialed."""
         self._first_new: float | None = None
-        """When the first host without an agent came. It says little about the others, as it had no launcher to lose."""
+        """When the first host without an agent dialed. It says little about the others: it had no launcher to lose."""
         self._given_up = ""
         self._said: list[str] = []
         """The messages that have been logged, and need not be repeated."""
@@ -154,7 +153,7 @@ class Reception:
         return cls([int(port)], secret.read, outlive)
 
     def listen(self) -> int:
-        """Listen, and return the port. Hosts that dial are answered once the job runs. No-op the second time.
+        """Listen, and return the port. Hosts that dial are answered once the job runs. Further calls have no effect.
 
         Raises:
             SpecError: all ports are in use.
@@ -163,15 +162,15 @@ class Reception:
         return port
 
     def stop_listening(self) -> None:
-        """Refuse hosts that dial. For a job that is not started after all."""
+        """Stop listening, because the job will not be started."""
         self._port.close()
 
     async def start(self, say: Callable[[str], None], expecting: bool) -> None:
-        """Start to listen.
+        """Start listening.
 
         Args:
-            say: prints a message about hosts that were turned away.
-            expecting: whether agents that have lost another launcher may come.
+            say: prints a message about hosts that were rejected.
+            expecting: whether hosts may dial whose agents have lost another launcher.
 
         Raises:
             SpecError: all ports are in use.
@@ -186,7 +185,7 @@ class Reception:
         self._server = await loop.create_server(protocol, sock=self._port.listen())
 
     async def close(self) -> None:
-        """Accept no more hosts; those that wait are told to keep looking for a launcher."""
+        """Accept no more hosts; waiting hosts are told to look for another launcher."""
         if self._server is not None:
             self._server.close()
         self.stop_listening()
@@ -198,7 +197,7 @@ class Reception:
         self._waiting.clear()
 
     def hosts(self) -> tuple[Host, ...]:
-        """Return the hosts that wait and those that are connected."""
+        """Return the waiting hosts and the connected ones."""
         self._tidy()
         found = {name: host for name, (host, _) in self._taken.items()} | {host.name: host for host in self._beginning}
         for name, arrival in self._waiting.items():
@@ -210,10 +209,10 @@ class Reception:
         """Wait for the hosts of a job of fixed size, and return them in the natural order of their names.
 
         Args:
-            slots: the number of slots that they must have together.
+            slots: the total number of slots that they must have.
 
         Raises:
-            HostsMissing: they have not dialed in time, or will not.
+            HostsMissing: they have not dialed in time, or will not dial.
         """
         began = told = time.monotonic()
         while (have := sum(host.slots or 0 for host in self.hosts())) < slots:
@@ -233,7 +232,7 @@ class Reception:
         return tuple(sorted(self.hosts(), key=lambda host: _natural(host.name)))
 
     def give_up(self, why: str) -> None:
-        """Let `gather` end with this error, because the hosts will not dial. Any thread may call it."""
+        """Make `gather` fail with this reason, because the hosts will not dial. May be called in any thread."""
         self._given_up = why
 
     # --- arrivals -----------------------------------------------------------------------------------------------
@@ -289,9 +288,9 @@ class Reception:
         await _send_leave(self._waiting.pop(name), why)
 
     def _is_second(self, hello: Hello) -> bool:
-        """Return whether it is the second attempt of a task whose first one has dialed, and lives as far as is known.
+        """Return whether this is another attempt of a task whose earlier attempt has dialed, and seems to be alive.
 
-        A host that another program does not control, such as a pod, is never there twice: the former is gone.
+        For hosts that no other program restarts, such as pods, the answer is False: the earlier one is gone.
         """
         if hello.own is None:
             return False
@@ -327,7 +326,7 @@ class Reception:
 
         Args:
             host: the host to wait for.
-            sockets: the sockets at which its agent may listen.
+            sockets: the sockets on which its agent may be listening.
             holds_up: returns whether waiting for it only delays the others, as explained at `MISSED_ARRIVAL_SECONDS`.
         """
         arrival = await self._awaited(host.name, holds_up)
@@ -337,7 +336,7 @@ class Reception:
         return await lead_nowhere()
 
     async def settle(self) -> None:
-        """Stop expecting agents that have lost another launcher; tell unknown ones to end."""
+        """Stop expecting agents that have lost another launcher; order unknown ones to end."""
         self._expecting = False
         for name in [name for name, arrival in self._waiting.items() if arrival.hello.lives]:
             await self._send_away(name, "the launcher that has taken the job over does not know it")
@@ -386,7 +385,7 @@ class Reception:
         Args:
             name: the name of its host.
             silent: whether it fell silent; otherwise its connection ended.
-            since: when that was, on the monotonic clock.
+            since: when that happened, on the monotonic clock.
             alone: seconds after which an agent that does not wait for another launcher ends its workers.
         """
         may_live = (alone if self.outlive is None else self.outlive) + FENCED_SECONDS
@@ -400,7 +399,7 @@ class Reception:
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """Return a key by which `h10` comes after `h9`."""
+    """Return a sort key with which `h10` comes after `h9`."""
     parts = re.split(r"(\d+)", name)
     return [(int(part), "") if part.isdecimal() else (0, part) for part in parts]
 
@@ -424,7 +423,7 @@ def _host_of(hello: Hello) -> Host:
 
 
 async def _handed_over(arrival: _Arrival, order: Order) -> DialedAgent:
-    """Give a host an order, and return the link to its agent.
+    """Send a host an order to start or connect its agent, and return the link to the agent.
 
     Raises:
         AgentLost: the host does not answer, or has no agent.

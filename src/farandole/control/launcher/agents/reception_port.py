@@ -28,7 +28,7 @@ class ReceptionPort:
         return self._listener
 
     def close(self) -> None:
-        """Refuse connections. No-op if nothing listens."""
+        """Stop listening; no-op if it is not listening."""
         if self._listener is not None:
             self._listener.close()
             self._listener = None
@@ -38,7 +38,7 @@ def _first_free(ports: Sequence[int]) -> socket.socket:
     """Return a socket that listens on the first free one of these ports.
 
     Raises:
-        SpecError: all are in use.
+        SpecError: all ports are in use.
     """
     reason = ""
     for port in ports:

@@ -95,7 +95,7 @@ class _Link:
     def __init__(self, number: int) -> None:
         self.number = number
         self.ahead = 0
-        """Number of bytes that the agent has not passed on yet."""
+        """Number of sent bytes that the agent has not passed on yet."""
         self.credited = asyncio.Event()
         self.coming: asyncio.Queue[bytes] = asyncio.Queue()
         """Data from the worker, bounded by the agent's window; empty bytes: the worker has closed its end."""

@@ -1,11 +1,10 @@
 """Delays messages to agents until the facts that a successor of this launcher needs are recorded.
 
-A launcher on one machine writes to a file, and has finished when it continues. One in a pod writes to a server, which
-takes a while and may be unreachable. Meanwhile it continues: it hears agents and workers, and decides. But its
-decisions leave it only through this gate, so no worker ever knows something that a successor would not know.
-
-If writing takes too long the gate is *lapsed*: everything passes, after the agents were told not to wait for a
-successor, which would start from an outdated state.
+A launcher on a machine writes the facts to a file, which is complete before it continues. A launcher in a pod writes
+them to a server, which takes a while and may be unreachable. Meanwhile it continues to receive messages and to decide.
+But its decisions leave it only through this gate, so no worker ever knows something that a successor would not know.
+If writing takes too long, the gate is *lapsed*: everything passes, but first the agents are told not to wait for a
+successor, because it would start from an outdated state.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from collections.abc import Callable
 
 
 class SendGate:
-    """Releases messages in order, once they may be known to others.
+    """Releases messages in order, once the facts that they follow from are written.
 
     Attributes:
         lapsed: whether nothing is delayed because writing takes too long.
@@ -48,7 +47,7 @@ class SendGate:
         """Delay nothing until everything is written.
 
         Args:
-            warn: sends what must arrive before the delayed messages.
+            warn: sends the messages that must arrive before the delayed ones.
         """
         self.lapsed = True
         warn()

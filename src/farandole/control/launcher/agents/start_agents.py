@@ -23,7 +23,7 @@ async def start_agents(
     Args:
         hosts: the hosts, and whether each is this machine.
         ssh: the ssh options for reaching other hosts.
-        reception: where the hosts wait that have dialed; None: they are reached from here.
+        reception: accepts the hosts, which dial; None: they are reached from here.
         ssh: the ssh options for reaching other hosts.
 
     Returns:

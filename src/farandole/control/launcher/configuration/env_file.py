@@ -11,7 +11,7 @@
 
 The syntax is that of Docker Compose and dotenv, without their expansion of variables: a `$` in a password stays a `$`.
 As with `docker run --env-file`, a name without a value takes its value from the environment. (`docker run` itself
-keeps quotes as a part of the value, which is rarely meant.) The last of several lines with the same name counts.
+keeps quotes as a part of the value, which is rarely intended.) The last of several lines with the same name counts.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Option:
     name: str
     """The long name, without its dashes."""
     is_switch: bool = False
-    """Whether it takes no value."""
+    """Whether it has no value."""
     repeats: bool = False
     """Whether it may be given several times."""
     is_path: bool = False
@@ -65,7 +65,7 @@ class Project:
 
 
 def find(directory: Path) -> Path | None:
-    """Return the project file for a folder: in it or above, up to the root of its git work tree.
+    """Return the project file for a folder: in the folder or above it, up to the root of its git work tree.
 
     Above the folder itself, a file counts only if this user or root owns it: another user must not control what is run
     from /tmp.

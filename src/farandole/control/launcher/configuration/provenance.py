@@ -38,7 +38,7 @@ class Provenance:
 
 @dataclass(frozen=True)
 class Sources:
-    """Everything that can give a setting its value, except defaults."""
+    """All sources of values of settings, except defaults."""
 
     environment: Mapping[str, str]
     options: Mapping[str, Option]

@@ -1,7 +1,7 @@
 """The process that the user starts, sees and signals, while a daemon runs the job.
 
-A client hands its standard output and error to the daemon, which writes there. The client waits, forwards the user's
-signals, and ends with the job's exit code. It imports next to nothing: the daemon loads the launcher.
+A client sends the descriptors of its standard output and error to the daemon, which writes to them. The client waits,
+forwards the user's signals, and ends with the job's exit code. It imports very little: the daemon loads the launcher.
 
 | to the client | to the job |
 |---|---|
@@ -63,7 +63,7 @@ class ClientOptions(NamedTuple):
 
 
 def run_in_daemon(request: LaunchRequest, options: ClientOptions) -> JobEnded:
-    """Run a job in a daemon and show it; return its end, or the reason why this process no longer shows it.
+    """Run a job in a daemon and show it; return how it ended, or the reason why this process no longer shows it.
 
     Raises:
         SpecError: the job cannot be started; nothing was.
@@ -80,7 +80,7 @@ def run_in_daemon(request: LaunchRequest, options: ClientOptions) -> JobEnded:
 
 
 def attach(options: ClientOptions, color: str) -> JobEnded:
-    """Show a job that is running, or that has ended meanwhile; return its end.
+    """Show a job that is running, or that has ended meanwhile; return how it ended.
 
     Raises:
         SpecError: there is no job of that name.
@@ -114,7 +114,7 @@ def _attach(directory: JobDirectory, record: JobRecord, color: str, detach: bool
 
 
 def show_end(directory: JobDirectory) -> JobEnded:
-    """Show the last lines of a job that ended while no client showed it, forget the job, and return its end."""
+    """Show the last lines of a job that ended while no client showed it, forget the job, and return how it ended."""
     ended = directory.ended() or JobEnded(1)
     with contextlib.suppress(OSError):
         lines = directory.log.read_text(errors="replace").splitlines(keepends=True)
@@ -216,7 +216,7 @@ class _Client:
         self._show()
 
     def connect(self, record: JobRecord, request: bytes = b"") -> None:
-        """Connect to the running daemon; if it was killed, to its successor; or have the request run again.
+        """Connect to the running daemon or its successor; if neither exists, run the request again.
 
         Raises:
             SpecError: none of these is possible.
@@ -339,7 +339,7 @@ class _Client:
         os.kill(os.getpid(), signal.SIGSTOP)
 
     def _left(self, signum: int) -> JobEnded:
-        """Let the terminal be cleaned up, and return."""
+        """Wait until the daemon has cleaned up the terminal; return the end that this client reports."""
         assert self._link is not None
         with contextlib.suppress(WireError):
             self._link.send(Hide())
@@ -354,7 +354,7 @@ class _Client:
         return f"job {name} continues; farandole run --attach {name} shows it again"
 
     def _lost(self) -> JobEnded:
-        """Return the end of a daemon that was lost without a message about it; the directory may contain the reason."""
+        """Return the end of a job whose daemon was lost without a message; the directory may contain the reason."""
         code = self._reap()
         if self._directory.ended() is not None:
             return show_end(self._directory)
@@ -422,7 +422,7 @@ class _Client:
 
 
 def _open_what_is_closed() -> None:
-    """Replace closed standard descriptors by ones that lead nowhere, before other files get their numbers."""
+    """Open /dev/null for closed standard descriptors, before other files get their numbers."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= ERR:
         os.set_inheritable(descriptor, True)
     os.close(descriptor)

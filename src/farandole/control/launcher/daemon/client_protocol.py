@@ -17,7 +17,7 @@ MESSAGE_LIMIT = FRAME_LIMIT
 
 
 class Looks(msgspec.Struct, frozen=True):
-    """The look of one of a client's two streams, as far as only the client can know it."""
+    """The properties of one of a client's two streams that only the client can know."""
 
     colors: bool = False
     terminal: bool = False
@@ -28,26 +28,26 @@ class Looks(msgspec.Struct, frozen=True):
 
 
 class Launch(msgspec.Struct, frozen=True, tag="launch"):
-    """Start a job: the first message to a daemon, from its parent process. With the descriptor of the lock."""
+    """Start a job: the first message to a daemon, from its parent process, with the descriptor of the lock."""
 
     request: bytes
-    """A pickled `LaunchRequest`. Empty if a daemon was killed: its launch request is in the directory; if nothing of it
-    is left, the job has ended."""
+    """A pickled `LaunchRequest`. Empty for the successor of a killed daemon: the launch request is in the directory; if
+        it is not there, the job has ended."""
     directory: str
     """The job's directory, which is locked."""
 
 
 class Show(msgspec.Struct, frozen=True, tag="show"):
-    """Show the job here from now on. With two descriptors: standard output and error."""
+    """Show the job on this client from now on. With two descriptors: standard output and error."""
 
     out: Looks
     err: Looks
     again: bool = False
-    """Whether the job was shown here before: then only later output is repeated."""
+    """Whether this client has shown the job before: then only later output is repeated."""
 
 
 class Hide(msgspec.Struct, frozen=True, tag="hide"):
-    """Stop writing here; answered by `Hidden` once that is so."""
+    """Stop showing the job on this client; answered by `Hidden` when nothing more is written."""
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
@@ -61,7 +61,7 @@ class AddHosts(msgspec.Struct, frozen=True, tag="add-hosts"):
     """Let workers run on more hosts."""
 
     hosts: str
-    """The hosts in the form that `-H` takes."""
+    """The hosts in the form of `-H`."""
 
 
 class RemoveHost(msgspec.Struct, frozen=True, tag="remove-host"):
@@ -136,7 +136,7 @@ class JobEnded(msgspec.Struct, frozen=True, tag="ended"):
     report: str = ""
     rank: int | None = None
     shown: bool = True
-    """Whether this client was shown the last lines; otherwise they are in the job's directory, with this message."""
+    """Whether this client has shown the last lines; otherwise they are in the job's directory, with this message."""
 
 
 class RequestRefused(msgspec.Struct, frozen=True, tag="refused"):
@@ -147,7 +147,7 @@ class RequestRefused(msgspec.Struct, frozen=True, tag="refused"):
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
-    """The change is made; lines for people about what happens now."""
+    """The change was made; the lines tell people what happens next."""
 
     lines: tuple[str, ...]
 

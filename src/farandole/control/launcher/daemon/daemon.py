@@ -1,7 +1,7 @@
 """Runs the launcher of a job in its own session, so that the job outlives the client that started it.
 
 The daemon's standard input is the connection to that client, whose first message is the job. From then on the daemon
-has no terminal, pipe or file of its client except those that the client sends it to show the job on, and closes these
+has no terminal, pipe or file of its client except the ones that the client sends for showing the job, which it closes
 when the client is gone. All later clients connect to a Unix socket in the job's directory (see `jobs`), and must be
 processes of the same user.
 
@@ -106,7 +106,7 @@ class JobDaemon:
         """Return the log of the output, and the socket for clients.
 
         Raises:
-            SpecError: the disk refuses a file; nothing was started.
+            SpecError: a file cannot be written; nothing was started.
             OSError: the same, for a daemon that takes a job over.
         """
         try:
@@ -334,7 +334,7 @@ def _write_launch_request(directory: JobDirectory, request: bytes) -> None:
 
 
 def _refuse(client: socket.socket, directory: JobDirectory, error: SpecError) -> None:
-    """Tell the client that the job cannot be run, and remove its directory."""
+    """Inform the client that the job cannot be run, and remove the job's directory."""
     directory.remove()
     with contextlib.suppress(WireError):
         DaemonConnection(client).send(RequestRefused(error.message, error.hint))

@@ -31,11 +31,11 @@ class _AttachedClient:
     def __init__(self, peer: ClientConnection) -> None:
         self.peer = peer
         self.sinks: set[OutputSink] = set()
-        """The sinks on its descriptors that both writing threads have not left yet."""
+        """The sinks on its descriptors that the writing threads have not left yet."""
         self.seen: int | None = None
-        """The number of lines of the job when its sinks were left; None while it shows the job."""
+        """Number of lines that the job had printed when the sinks were left; None while the client shows it."""
         self.then: FromDaemon | None = None
-        """The message for it once all sinks are left."""
+        """The message to send to it once all sinks are left."""
 
     def sever(self) -> None:
         """Release its descriptors at once."""
@@ -115,7 +115,7 @@ class JobDisplay:
             self._switch_to(None)
 
     def gone(self, peer: ClientConnection) -> None:
-        """Handle that a client has closed its connection."""
+        """Handle the end of a client's connection."""
         client = self._attached
         if client is not None and client.peer is peer:
             self._attached = None
@@ -130,7 +130,7 @@ class JobDisplay:
             self.console.submit(stream, lambda line_writer: None)
 
     def _leave(self, client: _AttachedClient, then: FromDaemon) -> None:
-        """Let the sinks of a client be left after their current line, and confirm it when that is done."""
+        """Make the writing threads leave a client's sinks after the current line, and confirm that to the client."""
         if client.sinks:
             client.then = then
             self._loop.call_later(LEAVING_SECONDS, client.sever)
@@ -138,7 +138,7 @@ class JobDisplay:
             client.peer.post(then)
 
     def _left(self, sink: OutputSink) -> None:
-        """Handle that all output for a sink is written."""
+        """Handle that all output for a sink has been written."""
         for client in [each for each in self._clients if sink in each.sinks]:
             client.sinks.discard(sink)
             if client.seen is None:

@@ -34,7 +34,7 @@ from farandole.control.launcher.supervise.control import ControlledJob
 
 Question = AskStatus | AskView | HostsRequest
 OutputFrom = Callable[[int], tuple[tuple[OutputLine, ...], int]]
-"""Returns the output from a line number on, and the number from which to ask for more; see `RecentLines`."""
+"""Returns the output from a line number on, and the number of the next line; see `RecentLines`."""
 
 
 class JobSocket:
@@ -66,7 +66,7 @@ class JobSocket:
         self._listener.setblocking(False)
 
     def start(self) -> None:
-        """Start to accept connections."""
+        """Start accepting connections."""
         self._loop.add_reader(self._listener, self._accept)
 
     def add(self, peer: ClientConnection) -> None:

@@ -59,7 +59,7 @@ _Content = TypeVar("_Content", bound=msgspec.Struct)
 
 
 class JobRecord(msgspec.Struct, frozen=True):
-    """The facts about a job that every command of this user may know."""
+    """The facts about a job that all commands of this user may read."""
 
     name: str
     pid: int
@@ -70,7 +70,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     """The time of its start, in seconds since 1970."""
     command: tuple[str, ...]
     hosts: tuple[str, ...] = ()
-    """The hosts that its workers first ran on; empty if only on this one."""
+    """The hosts that its workers first ran on; empty: only this machine."""
     clock: str = ""
     """Identity of the machine's clock since its start; see `clock.identity`."""
     outlived: float = 0.0
@@ -91,11 +91,11 @@ class JobDirectory:
 
     @property
     def log(self) -> Path:
-        """The output while no client showed it."""
+        """The file with the output that no client showed."""
         return self.path / "output.log"
 
     def failover_files(self) -> FailoverFiles:
-        """Return the files that the daemon leaves to a successor."""
+        """Return the files that the daemon writes for a successor."""
         return FailoverFiles(self.path)
 
     def write_launch_request(self, request: bytes) -> None:
@@ -134,7 +134,7 @@ class JobDirectory:
         return record.clock == clock.identity()  # Otherwise the machine has been restarted since.
 
     def can_be_taken_over(self) -> bool:
-        """Return whether another daemon may find running workers, if this job's daemon died at any time."""
+        """Return whether another daemon may find running workers, whenever this job's daemon may have died."""
         record = self.record()
         if record is None or not self.can_be_continued():
             return False
@@ -157,7 +157,7 @@ class JobDirectory:
         _write_first(self.path / "job.json", encode_json(record))
 
     def ended(self) -> JobEnded | None:
-        """Return the end of the job; None while it runs, or once its end was seen."""
+        """Return the end of the job; None while it runs, or after its end was shown."""
         return _read(self.path / "ended.json", JobEnded)
 
     def write_ended(self, ended: JobEnded) -> None:
@@ -242,7 +242,7 @@ class JobDirectory:
                 raise cannot_write(self.path / "lock", error) from None
 
     def _is_lock(self, lock: int) -> bool:
-        """Return whether this lock is in the directory, and not in one that was removed before it was locked."""
+        """Return whether the locked file is the one in the directory, which may have been removed and created again."""
         try:
             return os.path.samestat(os.fstat(lock), os.stat(self.path / "lock"))
         except FileNotFoundError:

@@ -28,9 +28,9 @@ class LaunchRequest:
     """This machine as the client sees it: with its working directory and its environment."""
     verbose: bool = False
     observe: Callable[[Console], Observer] | None = None
-    """Returns the observer that is told of failures at once; a function or class that can be imported."""
+    """Returns the observer that is notified of failures at once; a function or class that can be imported."""
     launch: str = "farandole.control.launcher.start.launch:launch"
-    """The function that runs the job. A name, so that a client need not import its module."""
+    """The name of the function that runs the job: with a name, a client need not import the function's module."""
 
 
 def show_here(color: str, *, again: bool = False) -> Show:

@@ -62,7 +62,7 @@ class LocalJobs:
             raise Unreachable(str(error)) from None
 
     def logs(self, name: str, follow: bool = False, rank: int | None = None) -> Iterator[str]:
-        """Yield the output while no terminal showed the job."""
+        """Yield the output from the times when no terminal showed the job."""
         directory, _record = self._find(name)
         if not directory.log.exists() and directory.ended() is None:
             raise Refused(f"the output of job {name} is shown only where it was started", "it has a fixed size")

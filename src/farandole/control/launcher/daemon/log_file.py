@@ -11,7 +11,7 @@ LOG_BYTES = 64 * 1024 * 1024
 
 
 class LogFile:
-    """A file that starts again at a size limit, and keeps its previous content once. Never raises, never waits long.
+    """A file that is rotated at a size limit, with one previous file. Writing never raises and never blocks for long.
 
     Args:
         path: path of the file; the previous content is in the file with `.1` appended to its name.

@@ -52,7 +52,7 @@ class NamedJob:
         """Let commands find the job, which has been started.
 
         Args:
-            job: the job, which answers.
+            job: the job, which answers requests.
             spec: the spec of its launch.
             output_from: returns its output; None if there is none.
 

@@ -1,10 +1,10 @@
-"""The destinations of a job's output, which change while it runs: clients leave, are killed, or follow each other.
+"""The destinations of a job's output, which change while it runs: clients leave, are killed, or replace each other.
 
 A *sink* is one destination of lines: a terminal, a pipe, a file, the log. The console has two threads, one for each
 stream, and each writes to the sink of its stream; both have the same sink if both streams are the same terminal. Other
 threads only set the next sink. A writing thread leaves the old sink and enters the new one by itself, between two
-lines. So that it does not block for ever before that, the thread that removes a sink *severs* its descriptors: a
-blocked write then fails, and its lines go to the next sink.
+lines. To prevent that a blocked write delays this for ever, the thread that removes a sink *severs* its descriptors:
+the write then fails, and its lines go to the next sink.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from farandole.control.launcher.output.line_writer import LineWriter, line_write
 from farandole.control.launcher.output.terminal import Look
 
 INTERRUPT_SIGNAL = signal.SIGUSR1
-"""Sent to a thread that is blocked in a write. Needs a handler that does nothing: see `let_writes_be_interrupted`."""
+"""Interrupts a thread that is blocked in a write. Needs a handler, which does nothing: `let_writes_be_interrupted`."""
 
 
 def let_writes_be_interrupted() -> None:
-    """Let a blocked write be interrupted in this process. Only the main thread can do that."""
+    """Make it possible to interrupt blocked writes in this process. To be called in the main thread."""
     signal.signal(INTERRUPT_SIGNAL, lambda signum, where: None)
 
 
@@ -45,7 +45,7 @@ class SeverableWriter:
         self._thread: int | None = None
         """The thread that is writing."""
         self._lock = threading.Lock()
-        """Held while the descriptor changes; never during a write."""
+        """Locked while the descriptor changes; never during a write."""
         self._closed = False
 
     def __call__(self, data: bytes) -> None:
@@ -84,10 +84,10 @@ class OutputSink:
 
     Args:
         line_writer: shows the lines.
-        streams: the numbers of the streams that are shown there.
-        writer: the writer to close at the end; None: the sink stays.
-        since: number of lines of the job that were shown there before.
-        left: called with this sink, in a writing thread, once all of its output is written.
+        streams: the numbers of the streams that are shown on it.
+        writer: the writer to close at the end; None: the sink stays open.
+        since: number of lines of the job that were already shown on it.
+        left: called with this sink, in a writing thread, once all of its output has been written.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class OutputSink:
     ) -> None:
         self.line_writer = line_writer
         self.lock = threading.Lock()
-        """Held by the thread that writes."""
+        """Locked by the thread that is writing."""
         self._writer = writer
         self._since = since
         self._left = left
@@ -109,7 +109,7 @@ class OutputSink:
         self._entered = False
 
     def enter(self, recent: RecentLines) -> None:
-        """Catch up, once, on lines that were shown elsewhere. With the lock.
+        """On the first call, write the lines that were shown elsewhere. To be called with the lock.
 
         Raises:
             OSError: there is no reader.
@@ -154,10 +154,10 @@ def open_sinks(
     """Return the sinks of both streams: a common one if they are the same terminal.
 
     Args:
-        descriptors: those of standard output and error; they belong to the sinks from now on.
-        looks: the looks of both.
+        descriptors: the descriptors of standard output and error, which belong to the sinks from now on.
+        looks: the looks of both streams.
         unread_pipe: as in `SeverableWriter`.
-        since: number of lines of the job that were shown there before.
+        since: number of lines of the job that were already shown on them.
         left: called with each sink, in a writing thread, once all of its output is written.
     """
     streams = (STDOUT, STDERR)

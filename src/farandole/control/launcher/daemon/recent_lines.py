@@ -1,4 +1,4 @@
-"""The latest output of a job, for clients that come later."""
+"""The latest output of a job, for clients that connect later."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ KEPT_CHARACTERS = 1 << 20
 LINE_CHARACTERS = 64
 """Characters that each line counts in addition to its text."""
 SHOWN_CHARACTERS = 2000
-"""Most characters of a line that clients get."""
+"""Maximum number of characters of a line that clients get."""
 SHOWN_LINES = 2000
-"""Most lines that clients get at a time."""
+"""Maximum number of lines that clients get at a time."""
 
 
 class Line(NamedTuple):
@@ -46,10 +46,10 @@ class RecentLines:
         self.count = 0
         """The number of lines so far."""
         self.status: Callable[[int], str] | None = None
-        """Returns the status line for a width, wherever there is a place for one."""
+        """Returns the status line for a number of columns, for sinks that can show one."""
 
     def add(self, stream: int, source: OutputSource | None, texts: Iterable[str]) -> None:
-        """Keep lines; of progress bars only their final state."""
+        """Keep lines; for progress bars, only their final state."""
         with self._lock:
             for text in texts:
                 if source is not None and not text.endswith("\n"):

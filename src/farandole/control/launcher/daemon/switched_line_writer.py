@@ -1,4 +1,4 @@
-"""The line writer of one thread of the console, while other threads decide which sink the lines go to."""
+"""The line writer of one thread of the console; other threads choose the sink that it writes to."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class SwitchedLineWriter(LineWriter):
 
     Args:
         stream: number of the stream.
-        log: the sink that is used when there is no other, and accepts everything.
+        log: the sink that is used when there is no other one; it never fails.
         recent: gets every line.
-        lost: called, in the writing thread, with a sink that has no reader any more.
+        lost: called, in the writing thread, with a sink whose reader is gone.
     """
 
     def __init__(self, stream: int, log: OutputSink, recent: RecentLines, lost: Callable[[OutputSink], None]) -> None:
@@ -27,14 +27,14 @@ class SwitchedLineWriter(LineWriter):
         self._recent = recent
         self._lost = lost
         self._lock = threading.Lock()
-        """Held while the fields below change."""
+        """Locked while the fields below change."""
         self._current = log
         self._next = log
         self._skipped: list[OutputSink] = []
-        """Sinks that were next and are not any more."""
+        """Sinks that were set as the next one, but replaced before they were used."""
 
     def switch_to(self, sink: OutputSink | None) -> None:
-        """Continue on another sink with the next line; None: in the log. May be called in any thread."""
+        """Switch to another sink from the next line on; None: the log. May be called in any thread."""
         with self._lock:
             if self._next is not self._current:
                 self._skipped.append(self._next)
@@ -49,16 +49,16 @@ class SwitchedLineWriter(LineWriter):
         self._do(lambda line_writer: line_writer.say(text), None, [text])
 
     def end(self, source: OutputSource) -> None:
-        """Record that this stream is over."""
+        """Record that this stream has ended."""
         self._do(lambda line_writer: line_writer.end(source))
 
     def show_status(self, status: Callable[[int], str] | None) -> None:
-        """Change the status line, here and wherever the job is shown later."""
+        """Change the status line, also for sinks that follow."""
         self._recent.status = status
         self._do(lambda line_writer: line_writer.show_status(status))
 
     def rest(self) -> None:
-        """Record that nothing waits to be written."""
+        """Record that no more output is waiting."""
         self._do(lambda line_writer: line_writer.rest())
 
     def finish(self) -> None:

@@ -1,7 +1,7 @@
 """Starts a successor when a daemon is killed.
 
-A daemon is the child of its watchdog, a process that only waits for the daemon's end, and so has little memory and few
-reasons to fail. The successor is forked from the watchdog: it is found without a search, and has little to load.
+A daemon is the child of its watchdog, a process that only waits for the daemon's end, and so uses little memory and
+rarely fails. The successor is forked from the watchdog, so it needs no search for its program, and little to load.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def run_watched(
     """Run daemons; return in a daemon's process when it has ended, and never in the watchdog's.
 
     Args:
-        keep: does a daemon's work, in its own process; its argument is whether it follows a daemon that was killed.
-        alone: releases, in the watchdog, the resources of the first daemon.
+        keep: does a daemon's work, in its own process; its argument is whether it is the successor of a killed daemon.
+        alone: releases the first daemon's resources in the watchdog.
         prepare: loads, in the watchdog, the modules of a successor; called when the first daemon has had time to begin.
         can_go_on: returns whether there is a job that a successor can continue.
     """
@@ -60,10 +60,10 @@ def run_watched(
 
 
 def _prepare(prepare: Callable[[], None], pid: int) -> None:
-    """Prepare for a successor, but end like the daemon if it ends by itself meanwhile.
+    """Load the modules of a successor; if the daemon ends by itself meanwhile, exit with its exit code.
 
-    Loading modules may take long on a busy machine, and the client waits for the end of this process. A daemon that is
-    killed gets its successor once they are loaded.
+    This may take long on a busy machine, and the client waits for the end of this process. A daemon that is killed
+    meanwhile gets its successor afterwards.
     """
 
     def child_changed(signum: int, frame: object) -> None:
@@ -96,7 +96,7 @@ def _fork() -> int:
 
 
 def _ends_within(pid: int, seconds: float) -> bool:
-    """Wait for the end of a process; return whether it has come within `seconds`, or cannot be known."""
+    """Wait for the end of a process; return whether it has ended within `seconds`, or cannot be observed."""
     try:
         process = os.pidfd_open(pid)
     except (OSError, AttributeError):

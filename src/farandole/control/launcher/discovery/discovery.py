@@ -2,9 +2,8 @@
 
 A `HostSource` returns the current hosts: from a user's script, a file, a DNS name, or a fixed list. `Discovery` asks
 it, never twice at the same time, keeps its last answer, and reports changes. An error on the first call ends the job; a
-later one is reported once, and the last answer stays in effect. An answer without a single slot is not believed at once
-either: it is more often a mistake than true, and believing it would lose all workers, and with them the state of the
-training.
+later one is reported once, and the last answer stays in effect. An answer without any slot is not accepted at once
+either: it is more often a mistake than true, and accepting it would end all workers and lose the training's state.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _SHELL = "/bin/sh"
 
 
 class HostSource(Protocol):
-    """Interface of what knows the current hosts."""
+    """Interface of the sources of the current hosts."""
 
     seconds: float
     """Seconds for which an answer stays valid; 0: for ever."""
@@ -49,7 +48,7 @@ class HostSource(Protocol):
         """Return the current hosts, each with its slots, in the order in which they should be used.
 
         Raises:
-            SpecError: the hosts cannot be found out now.
+            SpecError: the hosts cannot be determined now.
         """
 
 
@@ -243,7 +242,7 @@ class Discovery:
         self._slow = slow
         self._said = ""
         self._none_since: float | None = None
-        """The time since which there is not a single slot although the job has some."""
+        """The time since which answers have no slot, although the job has some."""
         self.hosts: tuple[Host, ...] = ()
 
     async def first(self) -> tuple[Host, ...]:
@@ -271,7 +270,7 @@ class Discovery:
         return self.hosts
 
     async def watch(self, changed: Callable[[tuple[Host, ...]], None]) -> None:
-        """Call `changed` with every believed answer that differs from the last one, until cancelled."""
+        """Call `changed` with every accepted answer that differs from the last one, until cancelled."""
         while self._source.seconds > 0:
             await asyncio.sleep(self._source.seconds)
             try:
@@ -314,7 +313,7 @@ def distinct(hosts: Sequence[Host], slots: int | None) -> tuple[Host, ...]:
     """Return each host once, with its slots; hosts without a number get this number, or one.
 
     Raises:
-        SpecError: a host has two numbers of slots.
+        SpecError: two different numbers of slots are given for a host.
     """
     found: dict[str, Host] = {}
     for host in hosts:

@@ -12,7 +12,7 @@ class HostSet:
     """The set of a job's hosts.
 
     Attributes:
-        hosts: the hosts by the name shown to people.
+        hosts: the hosts by the names shown to people.
     """
 
     def __init__(self) -> None:

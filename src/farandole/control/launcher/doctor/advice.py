@@ -34,7 +34,7 @@ SLOW_CLOCKS = frozenset({"hpet", "acpi_pm", "jiffies", "refined-jiffies"})
 
 @dataclass(frozen=True)
 class Backend:
-    """A way to move tensors, with whether it can be used and the reason."""
+    """A way to move tensors: whether it can be used, and the reason."""
 
     name: str
     usable: bool
@@ -94,7 +94,7 @@ def _device_backend(found: NativeBackend, refused: str, has_gpu: bool) -> tuple[
 
 
 def taken(facts: Facts) -> tuple[tuple[str, str], ...]:
-    """Return what a job started on this host uses: pairs of a part and the backend that moves its tensors."""
+    """Return the backends that jobs on this host would use, as pairs of a kind of job or tensor and a text."""
     usable = {each.name for each in backends(facts) if each.usable}
     if "tcp" not in usable:
         return ()

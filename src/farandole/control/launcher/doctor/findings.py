@@ -21,5 +21,5 @@ class Finding:
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
-    """Return findings ordered from problems to what is fine."""
+    """Return findings in order of severity, problems first."""
     return sorted(findings, key=lambda finding: ("problem", "note", "ok").index(finding.level))

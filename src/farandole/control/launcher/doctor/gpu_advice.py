@@ -73,7 +73,7 @@ def _driver(facts: Facts) -> list[Finding]:
 
 
 def _library(facts: Facts) -> list[Finding]:
-    """Return the finding about libcuda, which programs reach the driver through."""
+    """Return the finding about libcuda, through which programs use the driver."""
     cuda = facts.gpus.cuda
     if cuda is None or not cuda.error or not facts.gpus.nodes:
         return []
@@ -117,7 +117,7 @@ def _hidden(gpus: Gpus) -> list[Finding]:
 
 
 def _links(gpus: Gpus) -> list[Finding]:
-    """Return the findings about links that are there, but cannot be used."""
+    """Return the findings about links that exist, but cannot be used."""
     findings = []
     refused = [link for link in gpus.links if link.p2p not in ("", "OK") and is_near(link.kind)]
     if refused:
@@ -176,7 +176,7 @@ def nccl(facts: Facts) -> list[Finding]:
 
 
 def _package(facts: Facts) -> str:
-    """Return the package that brings an NCCL which the driver can run."""
+    """Return the package that contains an NCCL for this driver."""
     cuda = facts.gpus.cuda
     return "nvidia-nccl-cu13" if cuda is not None and (cuda.version or 0) >= 13000 else "nvidia-nccl-cu12"
 

@@ -87,7 +87,7 @@ def _read(host: Host, told: str, asked_at: float, answered_at: float) -> Facts |
 
 
 def _ahead(told: float, asked_at: float, answered_at: float) -> float:
-    """Return the least amount, in seconds, by which a remote clock read between two local times is ahead."""
+    """Return the minimum lead, in seconds, of a remote clock that was read between two local times."""
     if told > answered_at:
         return told - answered_at
     return min(told - asked_at, 0.0)

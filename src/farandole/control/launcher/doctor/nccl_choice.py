@@ -1,7 +1,7 @@
-"""The choices of NCCL on a host: the ways between its GPUs and to other hosts, as pure functions of the facts.
+"""NCCL's expected choices on a host: transports between its GPUs and to other hosts, as pure functions of the facts.
 
-The rules are those of NCCL's documentation and source (2.30), with the variables by which users change them. NCCL
-itself decides when it connects; its log shows that (`nccl_log`).
+The rules are those of NCCL's documentation and source (2.30), including the variables by which users change them. NCCL
+makes the actual choice when it connects; its log shows it (`nccl_log`).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _level(given: str | None, default: str) -> str:
 
 
 def _distance(kind: str) -> int:
-    """Return the place of a connection in the list of levels. For NCCL, a NUMA node is one host bridge."""
+    """Return the index of a connection in the list of levels. For NCCL, a NUMA node is one host bridge."""
     if kind.startswith("NV"):
         return _LEVELS.index("NVL")
     return _LEVELS.index({"NODE": "PHB"}.get(kind, kind)) if kind in (*_LEVELS, "NODE") else len(_LEVELS)
@@ -116,7 +116,7 @@ def has_gpu_direct(facts: Facts) -> bool:
 
 
 def gpu_direct(facts: Facts) -> dict[int, tuple[str, ...]]:
-    """Return, for each GPU, the adapters that would read and write its memory without the host's."""
+    """Return, for each GPU, the adapters that would access its memory without a copy in the host's memory."""
     ports = {port.name for port in rdma_ports(facts)} if has_gpu_direct(facts) else set()
     limit = _LEVELS.index(_level(facts.surroundings.variables.get("NCCL_NET_GDR_LEVEL"), _DEFAULT_LEVEL))
     return {
@@ -130,7 +130,7 @@ def gpu_direct(facts: Facts) -> dict[int, tuple[str, ...]]:
 
 
 def socket_interfaces(facts: Facts) -> tuple[str, ...]:
-    """Return the interfaces that NCCL would use for TCP; for RDMA, too, connections are made over the first of them."""
+    """Return the interfaces that NCCL would use for TCP; with RDMA, the first one is used to set up connections."""
     there = [each for each in facts.network if _carries(each)]
     given = facts.surroundings.variables.get("NCCL_SOCKET_IFNAME")
     for wanted in (given,) if given else ("ib", _NOT_FOR_TRAINING, "docker", "lo", "virbr"):
@@ -144,7 +144,7 @@ def _carries(interface: Interface) -> bool:
 
 
 def matches(wanted: str, name: str) -> bool:
-    """Return whether a list in one of NCCL's variables chooses a name: by its beginning, `=` exactly, `^` all others.
+    """Return whether a list in one of NCCL's variables matches a name: a prefix, `=`: the exact name, `^`: all others.
 
     Example:
         >>> matches("eth,ib", "eth0"), matches("=eth", "eth0"), matches("^docker,lo", "eth0")
@@ -184,7 +184,7 @@ def _ways(facts: Facts) -> list[str]:
 
 
 def pairs_of(pairs: Sequence[str], are_all: bool) -> str:
-    """Format pairs of GPUs, of which the first are enough."""
+    """Format pairs of GPUs; if there are many, only the first ones."""
     return "all" if are_all else " ".join(pairs[:12]) + (f" and {len(pairs) - 12} more" if len(pairs) > 12 else "")
 
 

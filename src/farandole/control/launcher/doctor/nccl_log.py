@@ -1,7 +1,7 @@
-"""NCCL's own log (`NCCL_DEBUG=INFO`): what its communicators used between which ranks, and what was not usable and why.
+"""NCCL's own log (`NCCL_DEBUG=INFO`): the transports between ranks, and those that could not be used, with reasons.
 
-Pure functions of the lines. Several processes may have written to one log, and a launcher may have put something before
-each line. NCCL documents none of these lines; their forms are those of NCCL 2.4 to 2.30.
+Pure functions of the lines. Several processes may have written to one log, and a launcher may have added a prefix to
+each line. NCCL does not document these lines; their forms are those of NCCL 2.4 to 2.30.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _CHOOSING = frozenset(
 
 @dataclass(frozen=True)
 class Reason:
-    """A line with which NCCL says that it cannot use something."""
+    """A kind of line with which NCCL reports that it cannot use something."""
 
     pattern: str
     level: Level
@@ -134,7 +134,7 @@ class Log:
 
 
 def parse(lines: Iterable[str]) -> Log:
-    """Read the lines of a log; lines of others are passed over."""
+    """Parse the lines of a log; lines of other programs are ignored."""
     log = Log()
     current: dict[tuple[str, ...], Communicator] = {}
     begun: dict[tuple[str, ...], Communicator] = {}
@@ -186,7 +186,7 @@ def _named(log: Log, init: re.Match[str]) -> Communicator:
 
 
 def _unnamed(log: Log) -> Communicator:
-    """Return the communicator of lines whose beginning is not in the log."""
+    """Return the communicator for lines without an earlier line about its initialization."""
     return log.communicators.setdefault("", Communicator("", 0))
 
 
@@ -215,7 +215,7 @@ _KINDS = (
 
 
 def kind_of(way: str) -> str:
-    """Return what a way in NCCL's words means.
+    """Return the meaning of a transport in NCCL's words.
 
     Example:
         >>> kind_of("P2P/CUMEM/read"), kind_of("NET/IB/0/GDRDMA")
@@ -226,7 +226,7 @@ def kind_of(way: str) -> str:
 
 
 def describe(log: Log) -> list[str]:
-    """Return what a log says as lines of text, the largest communicators first."""
+    """Return a summary of a log as lines of text, the largest communicators first."""
     lines = [f"NCCL {' and '.join(sorted(log.versions))}"] if log.versions else []
     lines += [f"network between hosts: {' and '.join(sorted(log.networks))}"] if log.networks else []
     for communicator in sorted(log.communicators.values(), key=lambda each: -each.size):
@@ -269,12 +269,12 @@ def _is_within(communicator: Communicator, pair: tuple[int, int], way: str) -> b
 
 
 def _short(way: str) -> str:
-    """Return a way without the number of an adapter: `NET/IB/0(3)/GDRDMA` is `NET/IB`."""
+    """Return the kind of a transport, without details: `NET/IB/0(3)/GDRDMA` becomes `NET/IB`."""
     return "/".join(way.split("/")[:2])
 
 
 def findings(log: Log) -> list[Finding]:
-    """Return what did not work, and what to do about it."""
+    """Return the findings about failures in a log."""
     found = [
         Finding(reason.level, "nccl", f"{reason.text} ({_some(hosts)})", reason.todo)
         for reason, hosts in log.reasons.items()

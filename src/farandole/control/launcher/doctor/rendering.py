@@ -1,7 +1,7 @@
 """The doctor's output as text: the facts about a host, the findings, and a block for a bug report.
 
-The block is meant for strangers: the home folder becomes `~`, the names of this host and of the user are replaced, and
-addresses and variables that name hosts are left out.
+The block can be published: the home folder becomes `~`, the names of this host and of the user are replaced, and
+addresses and variables that name hosts are omitted.
 """
 
 from __future__ import annotations
@@ -271,7 +271,7 @@ def _clock(facts: Facts) -> str:
 
 
 def render_findings(findings: Sequence[Finding], paint: Paint = plain) -> list[str]:
-    """Return findings as text, each with what to do below it."""
+    """Return findings as text, each with the next step below it."""
     lines = []
     for finding in findings:
         lines.append(f"{paint(finding.level, f'{finding.level:<8}')} {finding.subject}: {finding.text}")
@@ -280,7 +280,7 @@ def render_findings(findings: Sequence[Finding], paint: Paint = plain) -> list[s
 
 
 def verdict(findings: Sequence[Finding], paint: Paint = plain) -> str:
-    """Return the last line: whether everything is well."""
+    """Return the last line: whether there are problems."""
     problems = sum(finding.level == "problem" for finding in findings)
     notes = sum(finding.level == "note" for finding in findings)
     if problems:

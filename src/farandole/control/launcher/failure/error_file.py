@@ -1,4 +1,4 @@
-"""Error files in torchelastic's schema: those that workers write, and those that are left in the logs.
+"""Error files in torchelastic's schema: the ones that workers write, and the ones in the output directory.
 
     {"message": {"message": "ValueError: boom",
                  "extraInfo": {"py_callstack": "Traceback ...", "timestamp": "1700000000"},

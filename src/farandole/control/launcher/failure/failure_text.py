@@ -50,7 +50,7 @@ def render_failure(
         records: the records of all workers.
         first: the record of the worker that failed first.
         ended_at: when the launcher began to end the remaining workers.
-        hint: what to do next, if the caller knows better than the failure alone tells.
+        hint: the next step, if the caller knows a better one than the failure suggests.
         ssh: the ssh options for reaching other hosts.
     """
     lines = [f"error: {_headline(plan, records, first, ended_at)}"]
@@ -104,7 +104,7 @@ def _lost_with(plan: LaunchPlan, records: Sequence[WorkerRecord], first: WorkerR
 
 
 def _why_lost(record: WorkerRecord) -> str:
-    """Return in one line why the host counts as lost; ssh may have given the reason in several."""
+    """Return in one line why the host counts as lost; ssh may have given the reason in several lines."""
     return "; ".join(line.strip() for line in record.host_lost.splitlines() if line.strip())
 
 

@@ -1,8 +1,8 @@
 """Records of how workers ended, and the choice of the failure that came first.
 
-When one worker dies the others fail too, a moment later and loudly; the user wants to read about the one that died
-first. Every worker's end is recorded with the time at which the launcher learned of it, and `first_failure` chooses.
-A lost host takes its workers with it; errors of other workers about them are only consequences.
+When one worker dies, the others also fail a moment later, with long messages; the user wants to read about the one that
+died first. Every worker's end is recorded with the time when the launcher learned of it, and `first_failure` chooses.
+The workers of a lost host are lost with it; errors of other workers about them are only consequences.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 TAIL_BYTES = 64 * 1024
 """The number of bytes at the end of a worker's standard error that are searched for its last words."""
 MOST_LINES = 10
-"""The most of its last lines that a report shows."""
+"""Maximum number of its last lines that a report shows."""
 
 # Signals that a process causes by itself; they need not come from anyone else.
 CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSYS, signal.SIGTRAP}
@@ -41,14 +41,14 @@ class WorkerRecord:
     not_started: str = ""
     """The operating system's reason for not starting it."""
     exit_code: int | None = None
-    """Minus the signal's number if a signal ended it; None while it runs."""
+    """Its exit code, or minus the signal's number if a signal ended it; None while it runs."""
     host_lost: str = ""
-    """The sign that its host was lost, such as `nothing was heard from it for 1.8 s`."""
+    """How the loss of its host was noticed, such as `nothing was heard from it for 1.8 s`; "" without a loss."""
     exit_time: float = 0.0
     """When the launcher learned of its end; for a host that fell silent, when the last message from it arrived."""
     out_of_memory: str = ""
-    """The kernel's message that it killed the worker for lack of memory (see `farandole.control.agent.oom`); "" without
-    one."""
+    """The kernel's message that it killed the worker for lack of memory (see `farandole.control.agent.oom`); "": no
+    message."""
     report_time: float | None = None
     """When it reported its failure through the roster; None if it did not."""
     exception: str = ""
@@ -79,7 +79,7 @@ class WorkerRecord:
         return self.exit_time if self.report_time is None else min(self.exit_time, self.report_time)
 
     def failed_by_itself(self, ended_at: float) -> bool:
-        """Whether it failed before the launcher ended all workers at that time, or in a way not caused by that."""
+        """Whether it failed before the launcher ended all workers at `ended_at`, or not because of that."""
         if not self.failed:
             return False
         if self.failure_time <= ended_at:
