@@ -1,1 +1,1 @@
-"""Checks hosts and makes them ready for workers."""
+"""Checks hosts and prepares them for workers."""

@@ -1,4 +1,4 @@
-"""Makes hosts ready for an elastic job, one by one, as they come; no host waits for another."""
+"""Prepares the hosts of an elastic job independently of each other, as they are found."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from farandole.control.launcher.targets.not_started import explain
 from farandole.errors import Picklable, SpecError
 
 AGENT_VARIABLE = "FARANDOLE_AGENT"
-"""The variable by which remains of a lost agent are found."""
+"""The environment variable by which remaining processes of a lost agent are found."""
 # The number of successive launchers that may be killed before one tells an agent where to wait for the next.
 SOCKET_NAMES_KEPT = 8
 PLACE_PREFIXES = ("FARANDOLE_", "HOROVOD_")
@@ -35,7 +35,7 @@ class NotReady(Picklable, Exception):
     """A host cannot be used.
 
     Attributes:
-        refused: whether trying again is pointless until something changes on the host.
+        refused: whether another try is pointless until something changes on the host.
     """
 
     def __init__(self, why: str, refused: bool) -> None:
@@ -52,12 +52,12 @@ class JobHost:
     plan: LaunchPlan
     """The plan for this host alone, with a worker in each slot."""
     token: str = ""
-    """A token in the environment of all its workers; "": the job's id serves as such."""
+    """A token in the environment of all its workers; "": the job's id is used."""
     notice: str = ""
-    """The notice of preemption that was in effect when it became ready; "" if there was none."""
+    """The preemption notice that was in effect when the host became ready; "" if there was none."""
     socket_names: tuple[str, ...] = ()
-    """Sockets at which its agent may wait for another launcher: the last is this launcher's own; the earlier ones are
-    those of previous launchers, needed if this launcher dies before it tells the agent."""
+    """Sockets at which its agent may wait for another launcher. The last one was chosen by this launcher; earlier ones,
+        by previous launchers, are needed if this launcher dies before the agent knows the new one."""
 
     @property
     def host_plan(self) -> HostPlan:
@@ -66,17 +66,17 @@ class JobHost:
 
     @property
     def mark(self) -> str:
-        """The variable by which the processes of this agent are found."""
+        """The environment variable, as `NAME=value`, by which the processes of this agent are found."""
         if not self.token:
             return f"FARANDOLE_JOB={self.plan.environment['FARANDOLE_JOB']}"
         return f"{AGENT_VARIABLE}={self.token}"
 
     def order(self, worker: int, slot: int, size: int, inherited: Mapping[str, str], slot_numbers: str = "") -> Start:
-        """Return the order that makes its agent start a worker.
+        """Return the message that orders its agent to start a worker.
 
         Args:
             worker: the number of the worker.
-            slot: the slot it gets.
+            slot: the slot of the worker.
             size: the expected number of workers in a world.
             inherited: the launcher's environment, which the worker's own variables override.
             slot_numbers: which of the host's slots the job has now, as in `Start`.
@@ -99,17 +99,17 @@ class JobHost:
 
 
 class HostSetup:
-    """Makes hosts ready.
+    """Prepares hosts.
 
     Attributes:
-        roster: host:port of the roster on this machine; to be set before any host is made ready.
+        roster: host:port of the roster on this machine; to be set before any host is prepared.
 
     Args:
         preparation: prepares the hosts of the job.
         ssh: the ssh options for reaching other hosts.
-        identity: the identity of the job; without a master, the first host that is ready names one.
+        identity: the identity of the job; if it has no master yet, the first host that is ready sets it.
         here: hosts that are this machine, whatever their names suggest.
-        spreads: whether workers of other hosts may come.
+        spreads: whether there may be workers on other hosts.
         preemption: checks whether hosts are about to be reclaimed.
         reception: accepts hosts that dial; None: all are reached from here.
         gate: delays messages to agents whose hosts dial.
@@ -151,7 +151,7 @@ class HostSetup:
         await self._preemption.watch(job_host.agent, job_host.host_plan.directory, tell)
 
     async def set_up(self, host: Host) -> JobHost:
-        """Start an agent on a host, and make the host ready.
+        """Start an agent on a host, and prepare the host.
 
         Raises:
             NotReady: the host cannot be used.
@@ -182,7 +182,7 @@ class HostSetup:
         socket_names: tuple[str, ...],
         holds_up: Callable[[], bool],
     ) -> JobHost:
-        """Return a host whose agent has lost its launcher; `AgentClient.resumed` tells whether the agent still exists.
+        """Return a host whose agent has lost its launcher; `AgentClient.resumed` shows whether the agent still exists.
 
         Args:
             holds_up: returns whether waiting for it only delays other hosts.
@@ -200,7 +200,7 @@ class HostSetup:
         return JobHost(host, agent, plan, token, notice, (*socket_names, _new_socket_name())[-SOCKET_NAMES_KEPT:])
 
     async def taken_over(self) -> None:
-        """Record that all hosts that can be taken over have been."""
+        """Record that no more hosts will be taken over."""
         if self.reception is not None:
             await self.reception.settle()
 

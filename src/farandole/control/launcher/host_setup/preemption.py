@@ -1,7 +1,7 @@
-"""Detects that a host is about to be reclaimed, as clouds do with spot instances, by a file there or a command.
+"""Detects that a host is about to be reclaimed, such as a cloud's spot instance, by a file on it or a command.
 
-Each host's agent runs a command every few seconds and reports how it ended; looking for a file is such a command too,
-so that a hanging file system does not block an agent. Exit code 0 is a notice, 1 is none, and anything else no answer.
+Each host's agent runs a command every few seconds and reports how it ended. A file is also checked by a command, so
+that a hanging file system does not block an agent. Exit code 0 is a notice, 1 is none, and anything else is no answer.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _NOTICE, _NO_NOTICE = 0, 1
 
 @dataclass(frozen=True)
 class PreemptionCheck:
-    """The way to check a host for a notice of preemption.
+    """The way to check a host for a preemption notice.
 
     Attributes:
-        command: the command to run there.
+        command: the command to run on the host.
         name: its name in messages.
         reason: the reason to give for the preemption if the command prints none.
     """
@@ -54,7 +54,7 @@ class Finding:
 
 
 def check_of(elastic: Elastic) -> PreemptionCheck | None:
-    """Return how to check hosts; None if the user wants no checks."""
+    """Return the way to check hosts; None if the user has not asked for checks."""
     if elastic.preemption_file:
         path = elastic.preemption_file
         command = ("/bin/sh", "-c", 'test -e "$1"', "sh", path)
@@ -104,7 +104,7 @@ class PreemptionWatch:
         self._inherited = inherited
         self._warn = warn
         self._warned: set[str] = set()
-        """Hosts for which it was reported that they give no answer."""
+        """Hosts about which the user was warned that their checks fail."""
 
     async def look(self, agent: AgentClient, directory: str) -> str | None:
         """Return why a host is about to be reclaimed; "" if it is not, None if that is not known.
@@ -124,7 +124,7 @@ class PreemptionWatch:
         return finding.notice
 
     async def watch(self, agent: AgentClient, directory: str, tell: Callable[[str], None]) -> None:
-        """Check repeatedly until cancelled; `send` is called with the first result, and when it changes."""
+        """Check repeatedly until cancelled; call `tell` with the first result, and with each change of it."""
         told = None
         while self._check is not None:
             await asyncio.sleep(self._seconds)

@@ -1,6 +1,6 @@
-"""Checks all hosts at once before anything starts: that they are reachable, can run the script, reach each other.
+"""Checks all hosts at once before anything starts: that they are reachable, can run the script, and reach each other.
 
-The findings are a table; each problem comes with what to do. If the job is refused, nothing has been started.
+The findings form a table; each problem has a hint. If the job is refused, nothing has been started.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def not_reached(host: Host, slots: int, why: AgentLost, ssh: SshOptions) -> Find
 
 
 def first_look(agent: AgentClient, ssh: SshOptions) -> Finding:
-    """Return the finding from an agent's report about its host, which ssh reaches with these options."""
+    """Return the finding from an agent's report about its host; hints use the ssh options."""
     facts = agent.facts
     assert facts is not None
     finding = Finding(agent.host.label, agent.host.slots or 0, facts, clock_ahead=agent.clock_ahead)
@@ -98,7 +98,7 @@ async def look_at_workers(
     plans: Mapping[str, tuple[HostPlan, Mapping[str, str]]],
     ssh: SshOptions,
 ) -> None:
-    """Find out on every host whether its workers can be started there, and which versions it has.
+    """Check on every host whether its workers can be started, and which versions of software it has.
 
     Args:
         agents: the agents of the hosts.
@@ -130,7 +130,7 @@ async def look_at_workers(
 
 
 def _how_to_get(modules: Sequence[str], host: Host, ssh: SshOptions | None, python: str) -> str:
-    """Return the hint about modules that a Python lacks, on this machine (`ssh` is None) or on another host."""
+    """Return the hint for installing modules that are missing on this machine (`ssh` is None) or on another host."""
     command = install_command(host, ssh, python, modules)
     return f"install it: {command}; if it is a file of yours, put it beside the script: --ship . copies it"
 
@@ -178,7 +178,7 @@ async def look_at_networks(agents: Sequence[AgentClient], findings: Mapping[str,
 
 
 def _targets_of(number: int, hosts: int) -> list[int]:
-    """Return the hosts that a host connects to: all others or, of many hosts, those 1, 2, 4, 8 ... places on."""
+    """Return the hosts that a host connects to: all others or, of many hosts, those 1, 2, 4, 8 ... places after it."""
     if hosts <= MOST_THAT_TRY_ALL:
         return [other for other in range(hosts) if other != number]
     steps = (2**power for power in range(hosts.bit_length()))
@@ -195,7 +195,7 @@ def _open_targets(target: int, finding: Finding, opened: PortsOpened) -> list[Co
 
 
 def judge_networks(findings: Sequence[Finding], answers: Mapping[tuple[int, int], Mapping[str, str]]) -> None:
-    """Record which hosts do not reach each other, and keep the addresses that work.
+    """Record which hosts do not reach each other, and keep only the addresses that work.
 
     Args:
         findings: the findings about the hosts, to be completed.
@@ -220,7 +220,7 @@ def judge_networks(findings: Sequence[Finding], answers: Mapping[tuple[int, int]
 
 
 def _keep_what_all_reach(finding: Finding, heard_by: Sequence[Mapping[str, str]]) -> None:
-    """Remove addresses that some host does not reach, unless no address is reached by all."""
+    """Remove addresses that some host does not reach, unless no address is reached by all hosts."""
 
     def reached_by_all(address: str) -> bool:
         return all(heard.get(address, "not tried") == "" for heard in heard_by)
@@ -234,12 +234,12 @@ def _keep_what_all_reach(finding: Finding, heard_by: Sequence[Mapping[str, str]]
 
 
 def compare(findings: Sequence[Finding], known_machines: Sequence[str]) -> list[str]:
-    """Return warnings: oddities that do not keep the job from starting.
+    """Return warnings about differences that do not prevent the start of the job.
 
     Args:
         findings: the findings about all hosts.
-        known_machines: identifiers of machines of which several hosts are expected: this one may be named twice, and
-            several hosts of one machine may have dialed.
+        known_machines: identifiers of machines on which several hosts are expected: this one may be named twice, and
+            several hosts on one machine may have dialed.
     """
     warnings = []
     for finding in findings:
@@ -269,7 +269,7 @@ def compare(findings: Sequence[Finding], known_machines: Sequence[str]) -> list[
 
 
 class HostsRefused(SpecError):
-    """Hosts cannot take part.
+    """Some hosts cannot run the job.
 
     Attributes:
         findings: the findings about these hosts.
@@ -281,7 +281,7 @@ class HostsRefused(SpecError):
 
 
 def refuse_if_wrong(findings: Sequence[Finding], ssh: SshOptions) -> None:
-    """Raise HostsRefused if there is a problem; its text has the table, and what to do for each host."""
+    """Raise HostsRefused if there is a problem; its text has the table, and a hint for each host."""
     wrong = [finding for finding in findings if finding.problem]
     if not wrong:
         return

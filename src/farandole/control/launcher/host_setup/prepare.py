@@ -1,4 +1,4 @@
-"""Makes hosts ready for a job: checks that they can take part, copies the code, runs the user's command there."""
+"""Prepares hosts for a job: checks them, copies the code, and runs the user's setup command on them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _REDRAW_SECONDS = 0.25
 
 
 class Preparation:
-    """Makes the hosts of one job ready.
+    """Prepares the hosts of one job.
 
     Args:
         spec: the job that the user wants, with the hosts to plan for.
@@ -40,7 +40,7 @@ class Preparation:
         console: the console for messages to the user.
         log: prints lines that are shown only with --verbose.
         job: the job's id.
-        spreads: whether workers of other hosts may come later, although all known hosts are this machine.
+        spreads: whether there may be workers on other hosts later, although all known hosts are this machine.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Preparation:
         """The files that --ship copies."""
 
     def for_host(self, host: Host) -> Preparation:
-        """Return the same preparation for one host, which comes by itself."""
+        """Return the same preparation for a single host."""
         spec = replace(self._spec, hosts=(host,), num_proc=host.slots, elastic=None)
         one = Preparation(spec, self._machine, self._console, self._log, self._job, self._spreads)
         one._manifest = self._manifest
@@ -77,17 +77,17 @@ class Preparation:
         return make_plan(self._spec, self._machine, identity, sites)
 
     def show(self, text: str) -> None:
-        """Show the current lengthy activity on a terminal."""
+        """Show the current activity, which may take long, on a terminal."""
         if self._console.has_status:
             self._console.show_status(lambda columns: text[: columns - 1])
 
     # --- making hosts ready -------------------------------------------------------------------------------------
 
     async def prepare(self, agents: Sequence[AgentClient]) -> dict[str, Site]:
-        """Check the hosts and make them ready; return the facts about them that the plan needs.
+        """Check and prepare the hosts; return the facts about them that the plan needs.
 
         Raises:
-            SpecError: some hosts cannot take part.
+            SpecError: some hosts cannot run the job.
         """
         findings = {agent.host.label: preflight.first_look(agent, self._spec.ssh) for agent in agents}
         elsewhere = self._spreads or any(not agent.local for agent in agents)

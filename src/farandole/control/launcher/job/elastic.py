@@ -27,18 +27,18 @@ class Elastic:
     """
 
     min_size: int
-    """The least number of workers; with fewer, the job waits."""
+    """Minimum number of workers; with fewer, the job waits."""
     max_size: int | None
-    """The most workers; None: as many as there are slots."""
+    """Maximum number of workers; None: as many as there are slots."""
     discovery: str = ""
-    """`script:PATH`, `file:PATH`, `dns:NAME[:SLOTS]`, or `dial:PORT:FILE` for hosts that dial in and hold the secret in
-    FILE; `DIAL` for those that dial the reception that `launch` gets; "": only the hosts of the spec."""
+    """`script:PATH`, `file:PATH`, `dns:NAME[:SLOTS]`, or `dial:PORT:FILE` for hosts that dial in and have the secret in
+        FILE; `DIAL` for hosts that dial the reception passed to `launch`; "": only the hosts of the spec."""
     slots: int | None = None
-    """Slots of discovered hosts that come without a number."""
+    """Slots of discovered hosts for which discovery gives no number."""
     timeout: float = TIMEOUT_SECONDS
     """Seconds to wait for min_size workers."""
     reset_limit: int | None = None
-    """The most worlds that may follow the first; None: no limit."""
+    """Maximum number of worlds after the first one; None: no limit."""
     cooldown: tuple[float, float] | None = None
     """Horovod's range: the shortest and the longest time, in seconds, that a failed slot stays unused. None: our own
     policy."""
@@ -56,8 +56,8 @@ class Elastic:
     preemption_interval: float = PREEMPTION_SECONDS
     """Seconds between checks of each host."""
     fills_at_once: bool = False
-    """Whether every slot gets a worker from the start, up to `max_size`; `num_proc` of the spec is then the number of
-    slots worth waiting for, as in Horovod. Otherwise the first world has `num_proc` workers, and others follow."""
+    """Whether every slot gets a worker from the start, up to `max_size`; the spec's `num_proc` is then the number of
+        slots to wait for, as in Horovod. Otherwise the first world has `num_proc` workers, and others follow."""
 
     def __post_init__(self) -> None:
         self._check_sizes()
@@ -66,7 +66,7 @@ class Elastic:
 
     @property
     def hosts_dial(self) -> bool:
-        """Whether hosts dial a launcher that may have a successor, and so outlive it."""
+        """Whether hosts dial a launcher that may have a successor, so that they outlive it."""
         return self.discovery.startswith("dial:")
 
     @property

@@ -1,7 +1,7 @@
-"""From the description of a job to the launch of it. Pure.
+"""Converts the description of a job to a launch of it. Pure.
 
-A `JobSpec` (`farandole.control.jobs.spec`) describes a job, wherever it runs. Its launch adds the current hosts of its
-workers, and the options that hold for all jobs there, such as how ssh reaches the hosts.
+A `JobSpec` (`farandole.control.jobs.spec`) describes a job, wherever it runs. A launch adds the current hosts of its
+workers, and the options of all jobs at that place, such as how ssh reaches the hosts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.spec import LaunchSpec
 
 FOR_ALL = LaunchSpec(command=(), num_proc=None)
-"""The launch options of all jobs where no administrator has chosen any."""
+"""The default of the launch options that an administrator can choose for all jobs."""
 
 
 def fixed_launch(job: JobSpec, hosts: Sequence[Host], for_all: LaunchSpec = FOR_ALL) -> LaunchSpec:
@@ -28,8 +28,8 @@ def fixed_launch(job: JobSpec, hosts: Sequence[Host], for_all: LaunchSpec = FOR_
 
     Args:
         job: the job's description.
-        hosts: the hosts of its workers, with a slot for each of them.
-        for_all: the launch options of all jobs; their command and hosts do not count.
+        hosts: the hosts of its workers, with a slot for each worker.
+        for_all: the launch options of all jobs; their command and hosts are ignored.
 
     Raises:
         SpecError: the job cannot be launched.
@@ -48,7 +48,7 @@ def elastic_launch(
         job: the job's description.
         num_proc: number of workers to begin with.
         discovery: the source of its hosts, as in `Elastic`.
-        for_all: the launch options of all jobs; their command and hosts do not count.
+        for_all: the launch options of all jobs; their command and hosts are ignored.
         changes: other fields of `Elastic`, which override those of `for_all`.
 
     Raises:
@@ -76,10 +76,10 @@ def _of(job: JobSpec, launch: LaunchSpec) -> LaunchSpec:
 
 
 def with_environment(launch: LaunchSpec, environment: Mapping[str, str]) -> LaunchSpec:
-    """Return a launch with options from the launcher's environment, unless they are set.
+    """Return a launch with unset options taken from the launcher's environment.
 
     Raises:
-        SpecError: a variable has no valid value.
+        SpecError: the value of a variable is not valid.
     """
     return replace(launch, settings=worker_settings.with_environment(launch.settings, environment))
 
@@ -94,7 +94,7 @@ def to_plain(launch: LaunchSpec) -> dict[str, Any]:
 
 
 def from_plain(plain: Mapping[str, Any]) -> LaunchSpec:
-    """Return the launch that `to_plain` made plain; missing values have their defaults."""
+    """Return the launch that `to_plain` has converted; missing values have their defaults."""
     return msgspec.convert({"command": (), "num_proc": None, **plain}, LaunchSpec, dec_hook=_rich)
 
 

@@ -51,16 +51,16 @@ class Host:
     name: str
     """The name for ssh: a name, an address, or `user@name`."""
     slots: int | None = None
-    """Number of workers that fit; None: the number asked for on each host, or one."""
+    """Number of workers that fit; None: the number requested for each host, or one."""
     python: str = ""
     """The Python interpreter to use there; "": the same path as here."""
     machine: str = ""
-    """The machine that it is on, if several hosts may share one; "": a machine of its own."""
+    """The machine that it is on, if several hosts may share one; "": its own machine."""
     devices: tuple[str, ...] = ()
     """The GPUs that its workers may use, as for CUDA_VISIBLE_DEVICES; (): all, or none."""
     slot_numbers: str = ""
-    """Which of the machine's slots these are, if a queue has numbered them: `1,3/4` is the second and the fourth of
-    four. "": all, or nobody knows."""
+    """The numbers of these slots on the machine, if a queue has assigned them: `1,3/4` is the second and the fourth of
+        four. "": all slots, or not known."""
     directory: str = ""
     """The directory in which its workers run; "": the launcher's."""
 
@@ -161,7 +161,7 @@ def with_python(hosts: Iterable[Host], pythons: Iterable[str]) -> tuple[Host, ..
 
 
 def slots_of(host: Host, slots: int | None = None) -> int:
-    """Return the slots of a host, which may be 0; the default if it gives no number, or one."""
+    """Return the number of slots of a host, which may be 0; without one, the default; without a default, 1."""
     return (slots or 1) if host.slots is None else host.slots
 
 
@@ -200,7 +200,7 @@ def _of_line(words: list[str], where: str) -> list[Host]:
 
 
 def _read_word(word: str, where: str) -> tuple[str, str]:
-    """Return the meaning of a word such as `slots=4`, "" if it is ignored, and its value."""
+    """Return the key of a word such as `slots=4`, "" if it is ignored, and its value."""
     name, equals, value = word.partition("=")
     known = name.lower().replace("-", "_")
     if equals and known in _MEANINGS:

@@ -1,7 +1,7 @@
-"""A launch: what runs on which hosts, how these are reached, and whether it can be started at all.
+"""A launch: the command, the hosts, the options for reaching them, and checks whether it can be started.
 
-The launcher's plan is made from it. `from_job` makes one of the description that a job has everywhere
-(`farandole.control.jobs.spec`), and `farandole run` makes one of its options.
+The launcher makes its plan from a launch. `from_job` creates launches from descriptions of jobs
+(`farandole.control.jobs.spec`), and `farandole run` creates them from its options.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HOST_TIMEOUT_SECONDS = 1.75
 
 @dataclass(frozen=True)
 class LaunchSpec:
-    """One launch of a job, with a field for each choice about it; the settings of workers are one field, `settings`.
+    """One launch of a job, with a field for each option; the settings of workers are in `settings`.
 
     Raises:
         SpecError: a value is not valid.
@@ -36,14 +36,14 @@ class LaunchSpec:
     num_proc: int | None
     """Number of workers; None: one for each GPU or, without any, for each core."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """The workers' settings that were chosen, by name, with values as `farandole.base.settings.table` takes them."""
+    """The workers' settings that were given, by name, with values in the units of `farandole.base.settings.table`."""
     exports: tuple[str, ...] = ()
-    """`NAME=value`, or the `NAME` of a variable that is already set."""
+    """Variables for the workers: `NAME=value`, or the `NAME` of a variable that is already set."""
     output_dir: Path | None = None
     output: OutputOptions = field(default_factory=OutputOptions)
-    """Which output is shown, and how."""
+    """Options for showing the output."""
     hosts: tuple[Host, ...] = ()
-    """The hosts, filled in this order; each name counts as one host. Empty: this machine."""
+    """The hosts, which get workers in this order; each name counts as one host. Empty: this machine."""
     ssh: SshOptions = field(default_factory=SshOptions)
     """The ssh options for reaching other hosts."""
     network: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class LaunchSpec:
     """A directory that is copied to the other hosts, where workers run in it; "": the hosts have the code already."""
     ship_limit: ShipLimit = field(default_factory=ShipLimit)
     ship_cache: str = ""
-    """The directory where hosts keep the copy; "": the user's cache there."""
+    """The directory on the hosts for the copy; "": the user's cache directory there."""
     private: tuple[tuple[str, str], ...] = ()
     """Variables for the workers whose values are never shown; `exports` override them."""
     setup: str = ""
@@ -69,7 +69,7 @@ class LaunchSpec:
     timestamps: bool = False
     """Whether every line begins with the time, before the prefix."""
     prefixes_in_files: bool = False
-    """Whether files of the output directory get lines as shown, rather than the bytes that the worker wrote."""
+    """Whether files of the output directory get the lines as shown, instead of the bytes that the worker wrote."""
     elastic: Elastic | None = None
     """The limits of an elastic job; None: all workers start at once, and the job ends when one of them is lost."""
 
@@ -125,7 +125,7 @@ def check_command(command: Sequence[str], directory: str, environment: Mapping[s
 
 
 def check_backend(spec: LaunchSpec, launcher: str | None) -> None:
-    """Reject a job whose workers MPI connects without having started them.
+    """Reject a job whose workers are connected by MPI but not started by it.
 
     Args:
         spec: the job that the user wants.

@@ -14,7 +14,7 @@ class SshOptions:
     """The user's ssh options, in addition to ssh's own configuration."""
 
     program: str = "ssh"
-    """The program to call. Options are passed only to one with ssh in its name: `kubexec.sh HOST COMMAND` has none."""
+    """The program to call. Only one with ssh in its name gets options; others are called as `PROGRAM HOST COMMAND`."""
     port: int | None = None
     identity: str = ""
     options: tuple[str, ...] = ()
@@ -22,7 +22,7 @@ class SshOptions:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """The same as options of farandole's verbs."""
+        """The same options as flags of farandole's commands."""
         named = {"--ssh": self.program.removeprefix("ssh"), "--ssh-port": self.port, "--ssh-identity": self.identity}
         pairs = [(name, str(value)) for name, value in named.items() if value]
         pairs += [("--ssh-option", option) for option in self.options]
@@ -31,7 +31,7 @@ class SshOptions:
 
 @dataclass(frozen=True)
 class ShipLimit:
-    """The most that is copied: more is more likely a mistake than code."""
+    """The limits of what is copied: a larger directory is probably a mistake."""
 
     size: int = 2_000_000_000
     """Bytes."""

@@ -1,4 +1,4 @@
-"""The user's values for settings of workers: checks, and the environment variables that carry them."""
+"""The user's values for settings of workers: checks them, and converts them to environment variables."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ def _check_value(row: Setting, value: Any) -> None:
 
 
 def with_environment(asked: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return the settings with those of the launcher's environment added that the launcher must know itself.
+    """Return the settings, completed with those from the launcher's environment that the launcher itself needs.
 
-    Values that were chosen stay. The backend decides which program can start the workers; the launcher serves the
-    metrics of the job; and it waits for workers as long as they wait for each other.
+    Given values are kept. The backend determines which program can start the workers; the launcher serves the metrics
+    of the job; and it waits for workers as long as they wait for each other.
 
     Raises:
-        SpecError: a variable has no valid value.
+        SpecError: the value of a variable is not valid.
     """
     return with_start_timeout(with_metrics(with_backend(asked, environment), environment), environment)
 
 
 def with_backend(asked: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return the settings with the backend of an environment added, unless one is given.
+    """Return the settings with the backend from an environment added, unless one is given.
 
     Raises:
         SpecError: a variable does not name a backend.
@@ -61,10 +61,10 @@ def with_backend(asked: Mapping[str, Any], environment: Mapping[str, str]) -> di
 
 
 def with_metrics(asked: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return the settings with the place of the metrics of an environment added, unless one is given.
+    """Return the settings with the address of the metrics from an environment added, unless one is given.
 
     Raises:
-        SpecError: the variable is not a valid place to serve them.
+        SpecError: the variable is not a valid address.
     """
     row = SETTINGS["metrics"]
     variables = row.variables[:1]
@@ -74,7 +74,7 @@ def with_metrics(asked: Mapping[str, Any], environment: Mapping[str, str]) -> di
 
 
 def with_start_timeout(asked: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return the settings with the start timeout of an environment added, unless one is given.
+    """Return the settings with the start timeout from an environment added, unless one is given.
 
     Raises:
         SpecError: the variable is not a number of seconds above 0.
@@ -85,7 +85,7 @@ def with_start_timeout(asked: Mapping[str, Any], environment: Mapping[str, str])
 
 
 def _read(row: Setting, variables: Sequence[str], environment: Mapping[str, str]) -> Any:
-    """Return the value of a setting in an environment, None if it is not there."""
+    """Return the value of a setting in an environment; None if it is not set."""
     for variable in variables:
         if text := environment.get(variable):
             try:

@@ -19,7 +19,7 @@ from farandole.control.launcher.output.terminal import OutputSource
 from farandole.control.roster.events import ranks
 
 MANY = 16
-"""The number of workers from which on all lines of a job are delayed."""
+"""Minimum number of workers for which all lines of a job are delayed."""
 WAIT_SECONDS = 0.5
 # A worker that prints more than this in a moment prints something that others do not.
 _MOST_CHARACTERS = 16 * 1024
@@ -28,7 +28,7 @@ _TRACEBACKS = ("Traceback (most recent call last):", '  File "')
 
 
 class Alike(LineWriter):
-    """Passes on what one thread of the console writes; lines that others may print as well are delayed for a moment.
+    """Passes on the lines of one thread of the console; lines that others may also print are delayed for a moment.
 
     Args:
         target: the writer that lines are passed to.

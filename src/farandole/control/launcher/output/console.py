@@ -4,9 +4,9 @@ Every line becomes `[<rank>]<stdout>:line` or `[<rank>]<stderr>:line`. A line en
 with a carriage return; the ending is kept, except on a terminal (see `terminal`). Files get the bytes as the worker
 wrote them.
 
-Two threads write, one for each of the launcher's streams, because writing may block for as long as the reader likes.
-If both streams are the same terminal there is one thread, which knows everything on the screen. All other work stays in
-the caller's thread. The amount of data that waits to be written is bounded by the agents' flow control.
+Two threads write, one for each of the launcher's streams, because a reader may block a write for any time. If both
+streams are the same terminal there is one thread, which knows everything on the screen. All other work is done in the
+caller's thread. The amount of data that waits to be written is bounded by the agents' flow control.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class OutputOptions:
     status: bool = True
     """Whether a terminal gets a status line."""
     is_seen_with_report: bool = False
-    """Whether the report of a failure is shown below this output, and so need not repeat any of it."""
+    """Whether the report of a failure is shown below this output, and so need not repeat parts of it."""
     once: bool = False
     """Whether lines that many ranks print are shown once."""
 
@@ -64,7 +64,7 @@ class OutputOptions:
         return self.only_ranks is None or any(rank in ranks for ranks in self.only_ranks)
 
     def check(self, size: int, directory: Path | None) -> None:
-        """Check that these options fit a job of this size with this output directory.
+        """Check that these options are valid for a job of this size with this output directory.
 
         Raises:
             SpecError: a rank does not exist, or the directory is missing.
@@ -111,7 +111,7 @@ class Console:
     Args:
         out: the target of workers' standard output: a function that writes bytes, or a line writer.
         err: the target of their standard error and of the launcher's messages.
-        on_broken: called in a writing thread when the reader of a stream has gone. Later output is dropped.
+        on_broken: called in a writing thread when the reader of a stream is gone. Later output is dropped.
         options: the output to show.
         out_look: the look of standard output.
         err_look: the look of standard error.
@@ -163,7 +163,7 @@ class Console:
         self.submit(STDERR, lambda line_writer: line_writer.show_status(status))
 
     def close(self, seconds: float | None) -> bool:
-        """Wait until everything is written, at most this many seconds; return False if something was not."""
+        """Wait until everything is written, for `seconds` at most; return False if something was not."""
         deadline = None if seconds is None else time.monotonic() + seconds
         # Standard error comes last: problems with the other stream are reported there.
         for writer in (self._writers[STDOUT], self._writers[STDERR]):
@@ -203,7 +203,7 @@ def _line_writer(target: ByteWriter | LineWriter, look: Look, on_broken: Callabl
 
 
 def _until_broken(writer: ByteWriter, on_broken: Callable[[], None]) -> ByteWriter:
-    """Return a writer that drops everything after its last reader has gone."""
+    """Return a writer that drops everything after its last reader is gone."""
     broken = False
 
     def write(data: bytes) -> None:
@@ -225,7 +225,7 @@ def open_console(options: OutputOptions, environment: Mapping[str, str], on_brok
     Args:
         options: the output to show.
         environment: the environment, in which NO_COLOR and TERM may be set.
-        on_broken: called when the reader of a stream has gone, as for `Console`.
+        on_broken: called when the reader of a stream is gone, as for `Console`.
     """
     return Console(
         descriptor_writer(STDOUT),
@@ -325,7 +325,7 @@ def open_worker(
     Args:
         console: the console that shows them.
         rank: the worker's rank.
-        folder: the folder that they are saved in, if any.
+        folder: the folder for the files, if any.
         written: returns, for a rank and a stream, the function to call with the number of bytes that have been handled.
         prefixes_in_files: whether files get lines as they are shown.
         timestamps: whether the time precedes each prefix.

@@ -1,4 +1,4 @@
-"""Line writers of the console's threads: they take lines and write bytes, in the form that the target can show."""
+"""Line writers of the console's threads, which write lines as bytes in a form that the target can show."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from farandole.base.wire.os_text import SHOWN
 from farandole.control.launcher.output.terminal import Look, OutputSource, Screen
 
 ByteWriter = Callable[[bytes], None]
-"""Writes all the bytes it is given, however long that takes. Raises OSError when the reader has gone."""
+"""Writes all given bytes, however long that takes. Raises OSError when the reader is gone."""
 
 
 class LineWriter:
-    """Line writer for a file, a pipe, or a terminal with no further abilities."""
+    """Line writer for a file, a pipe, or a simple terminal."""
 
     def __init__(self, writer: ByteWriter, look: Look) -> None:
         self._writer = writer
@@ -40,10 +40,10 @@ class LineWriter:
         """Change the status line, if there is one: a function from the number of columns to a text, or None."""
 
     def rest(self) -> None:
-        """Record that there is nothing else to write now."""
+        """Record that no more output is waiting."""
 
     def finish(self) -> None:
-        """Write what is left; nothing follows."""
+        """Write the remaining output; nothing follows."""
 
     def _write(self, text: str) -> None:
         self._writer(text.encode("utf-8", SHOWN))
@@ -57,11 +57,11 @@ class Terminal(LineWriter):
         self._screen = Screen(look.size, look.colors)
 
     def show(self, source: OutputSource, lines: Sequence[str]) -> None:
-        """Write lines of a worker, but draw its progress bar only when there is nothing else to write."""
+        """Write lines of a worker; its progress bar is drawn only by `rest`."""
         self._write(self._screen.take(source, lines))
 
     def say(self, text: str) -> None:
-        """Write a line of the launcher above the bottom."""
+        """Write a line of the launcher above the bottom rows."""
         self._write(self._screen.above(f"{text}\n"))
 
     def end(self, source: OutputSource) -> None:
@@ -73,11 +73,11 @@ class Terminal(LineWriter):
         self._screen.show_status(status)
 
     def rest(self) -> None:
-        """Draw what has changed at the bottom."""
+        """Draw the changes of the bottom rows."""
         self._write(self._screen.refresh())
 
     def finish(self) -> None:
-        """Turn the bottom into ordinary lines."""
+        """Turn the bottom rows into ordinary lines."""
         self._write(self._screen.finish())
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 LONGEST_LINE = 64 * 1024
-"""A longer line is cut into several, so that a line without an end does not use up memory."""
+"""Longer lines are split, so that a line without an end does not fill the memory."""
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 
@@ -34,7 +34,7 @@ class LineSplitter:
         """Whether the last line ended with a carriage return, so that a newline that follows belongs to it."""
 
     def feed(self, data: bytes) -> list[str]:
-        """Add bytes and return the lines that are now complete, and a newline that completes the last one."""
+        """Add bytes; return the lines that are now complete, and a newline that belongs to the line before."""
         out = []
         if self._after_return and data:
             self._after_return = False

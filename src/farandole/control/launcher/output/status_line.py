@@ -2,7 +2,7 @@
 
     6/6 up · h1 2/2 · h2 2/2 · h3 2/2 · 12.3 steps/s · slowest rank 5 (h3), others waited 31%
 
-`Status` holds the known facts and renders them as text; `StatusLine` keeps it and shows it, not more often than people
+`Status` has the known facts and renders them as text; `StatusLine` keeps it and shows it, not more often than people
 can read. Waiting times reveal slow ranks: in a collective all wait for the last one, which itself hardly waits.
 """
 
@@ -19,15 +19,15 @@ from farandole.control.launcher.output.terminal import cut
 from farandole.control.roster.events import ranks
 
 MOST_HOSTS = 8
-"""With more hosts than this, only incomplete ones are named."""
+"""Above this number of hosts, only incomplete ones are named."""
 MOST_NAMED = 3
 WINDOW_SECONDS = 10.0
 """Seconds over which steps and waiting are measured."""
 SHORTEST_SECONDS = 1.5
-"""Seconds of measurement below which there is no result yet."""
+"""Minimum seconds of measurement for a result."""
 LEAST_DIFFERENCE = 0.1
-"""The least difference, as a part of the time, between the ranks that wait most and least for which a rank is called
-slow."""
+"""Minimum difference between the longest and the shortest waiting time, as a fraction of the time, for which a rank
+counts as slow."""
 REDRAW_SECONDS = 0.25
 
 
@@ -45,11 +45,11 @@ class Pace(NamedTuple):
     """The pace of a worker over the last seconds."""
 
     steps: int
-    """Steps done since the worker began."""
+    """Number of steps since the worker began."""
     per_second: float | None
     """The steps per second; None if not known yet."""
     waiting: float | None
-    """The part of the time that the worker waits in collectives; None if not known yet."""
+    """The fraction of the time that the worker waits in collectives; None if not known yet."""
 
 
 class Slowest(NamedTuple):
@@ -57,7 +57,7 @@ class Slowest(NamedTuple):
 
     ranks: tuple[int, ...]
     waited: float
-    """The part of the time by which the others wait longer than these ranks, on average."""
+    """How much longer the others wait than these ranks, as a fraction of the time, on average."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Status:
         return replace(self, up=self.up - {rank}, reports=reports)
 
     def told(self, rank: int, report: ProgressReport) -> Status:
-        """Return the status after a report of this worker."""
+        """Return the status after a report by this worker."""
         known = self.reports.get(rank, ())
         # A worker counts from zero again in a new world.
         begun_anew = bool(known) and (report.steps < known[-1].steps or report.waited < known[-1].waited)
@@ -164,7 +164,7 @@ def find_slowest(waiting: Mapping[int, float]) -> Slowest | None:
     """Return the ranks that the others wait for; None if no rank is slow.
 
     Args:
-        waiting: by rank, the part of the time that it waits in collectives.
+        waiting: by rank, the fraction of the time that it waits in collectives.
 
     Example:
         >>> find_slowest({0: 0.4, 1: 0.36, 2: 0.05})
@@ -188,7 +188,7 @@ def _number(rate: float) -> str:
 
 
 class StatusLine:
-    """Keeps a job's status and shows it on the console, if there is a place for it. Used in the loop's thread."""
+    """Keeps a job's status, and shows it on the console if a status line is possible. Used in the loop's thread."""
 
     def __init__(self, console: Console, hosts: Sequence[tuple[str, Sequence[int]]]) -> None:
         """Show that no rank is up yet.

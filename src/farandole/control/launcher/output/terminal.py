@@ -1,9 +1,9 @@
-"""The parts of the output that only a terminal gets: colours, and lines at its bottom that change in place.
+"""Output for terminals only: colours, and rows at the bottom that change in place.
 
 A progress bar is a line that ends with a carriage return, so that the next one overwrites it. Bars of several workers
 would overwrite each other, so each gets its own row at the bottom of the terminal, with the status line below them;
-all other lines are written above, once, and scroll away. Workers' output must not move the cursor then: of its
-control sequences only colours reach the terminal.
+all other lines are written once, above these rows, and scroll away. Workers' output must not move the cursor meanwhile,
+so of its control sequences only colours reach the terminal.
 
 Everything here is pure: `Screen` returns the text to write.
 """
@@ -25,7 +25,7 @@ COLOR_CHOICES = ("auto", "always", "never")
 COLORS = (32, 166, 28, 163, 62, 130, 30, 132, 64, 99, 197, 66)
 
 MOST_BARS = 8
-"""The most progress bars shown at a time; of further ones only the number is shown."""
+"""Maximum number of progress bars shown at a time; for the others, only their number is shown."""
 
 STREAM_NAMES = {STDOUT: "stdout", STDERR: "stderr"}
 
@@ -47,7 +47,7 @@ class Look(NamedTuple):
 
     colors: bool = False
     terminal: int | None = None
-    """The device number, if progress bars and the status line are to stay at its bottom."""
+    """The device number of a terminal whose bottom rows show progress bars and the status line; None: it has none."""
     size: Callable[[], os.terminal_size] = lambda: os.terminal_size((80, 24))
     """Returns the current size of the terminal."""
 
@@ -77,7 +77,7 @@ def wants_color(choice: str, environment: Mapping[str, str], is_terminal: bool) 
 
 
 def _in_background(fd: int) -> bool:
-    """Return whether the shell has given the terminal to another program, whose output must not be overwritten."""
+    """Return whether another program is in the terminal's foreground, whose output must not be overwritten."""
     try:
         return os.tcgetpgrp(fd) != os.getpgrp()
     except OSError:
@@ -85,7 +85,7 @@ def _in_background(fd: int) -> bool:
 
 
 def terminal_size(fd: int) -> os.terminal_size:
-    """Return the current size of the terminal behind a file descriptor, or the most common size."""
+    """Return the current size of the terminal behind a file descriptor, or the usual size if it is unknown."""
     try:
         columns, lines = os.get_terminal_size(fd)
     except OSError:

@@ -48,7 +48,7 @@ def with_python_path(environment: dict[str, str], inherited: Mapping[str, str]) 
 
     Args:
         environment: the variables that every worker gets.
-        inherited: the variables that it inherits.
+        inherited: the variables that workers inherit.
     """
     both = {**inherited, **environment}
     if not is_asked_for(both):
@@ -62,7 +62,7 @@ def _master(spec: LaunchSpec, identity: Identity, sites: Mapping[str, Site]) -> 
 
 
 def master_address(site: Site, port: int) -> str:
-    """Return host:port where scripts that also use torch.distributed can meet on rank 0's host."""
+    """Return the host:port on rank 0's host at which scripts that also use torch.distributed can rendezvous."""
     first = next((addresses[0] for _, addresses in site.networks if addresses), LOOPBACK)
     return format_address(first, port)
 
@@ -76,7 +76,7 @@ _BOUND_TO_ONE_HOST = re.compile(
 
 
 def inherited_elsewhere(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that workers on other machines inherit: all except those that belong to this machine."""
+    """Return the variables that workers on other machines inherit: all except those that only concern this machine."""
     return {name: value for name, value in environment.items() if not _BOUND_TO_ONE_HOST.fullmatch(name)}
 
 
@@ -102,7 +102,7 @@ def place_variables(rank: int, size: int, place: Place) -> dict[str, str]:
 
 
 def place_of(worker: int, slot: int, size: int) -> dict[str, str]:
-    """Return the variables for a worker's place, as far as it has one before its first world."""
+    """Return the variables for a worker's place, as far as they are known before its first world."""
     # A newcomer's number may exceed the size: scripts that read it only want to tell workers apart.
     place = {"RANK": worker, "SIZE": max(size, worker + 1), "LOCAL_RANK": slot}
     variables = {f"{prefix}{name}": str(value) for prefix in PLACE_PREFIXES for name, value in place.items()}

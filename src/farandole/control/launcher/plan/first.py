@@ -1,4 +1,4 @@
-"""The first workers of an elastic job, as a plan: for `--dry-run`, and to refuse what no plan can do."""
+"""The first workers of an elastic job, as a plan: for `--dry-run`, and to reject impossible jobs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from farandole.errors import SpecError
 def first_plan(
     spec: LaunchSpec, state: JobState, machine: Machine, hosts: Sequence[Host], sites: Mapping[str, Site]
 ) -> LaunchPlan:
-    """Plan the workers that are started first.
+    """Return a plan of the workers that are started first.
 
     Args:
         spec: the job that the user wants.

@@ -36,10 +36,10 @@ from farandole.errors import SpecError
 
 
 def job_size(spec: LaunchSpec, machine: Machine) -> int:
-    """Return the number of workers: as asked for, or all slots, or one for each GPU or core of this machine.
+    """Return the number of workers: the requested one, or all slots, or one for each GPU or core of this machine.
 
     Raises:
-        SpecError: there are hosts, but none has a slot.
+        SpecError: no host has a slot.
     """
     if spec.num_proc is not None:
         return spec.num_proc
@@ -159,7 +159,7 @@ def _plan_host(
 
 
 def _devices_beside(host: Host, used: Sequence[Host]) -> list[str]:
-    """Return the devices of all hosts on the machine of this one: there, a worker uses the one of its local rank."""
+    """Return the devices of all hosts on this host's machine; a worker uses the one at index local rank."""
     return [device for other in used if _machine_of(other) == _machine_of(host) for device in other.devices]
 
 
@@ -168,12 +168,12 @@ def _machine_of(host: Host) -> str:
 
 
 def _command_on(host: Host, command: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the command as a host runs it, possibly with a different Python than the launcher."""
+    """Return the command for a host, which may use a different Python than the launcher."""
     return (host.python, *command[1:]) if host.python and command[0] == sys.executable else command
 
 
 def _with_addresses(worker: WorkerPlan, networks: Sequence[tuple[str, tuple[str, ...]]], together: bool) -> WorkerPlan:
-    """Let a worker listen on all addresses of its host.
+    """Return the plan of a worker that listens on all addresses of its host.
 
     Peers use the first address in the list that answers. If the user has named several networks, each worker of a host
     prefers a different one, so that together they use all.

@@ -30,7 +30,7 @@ class Site:
     command: tuple[str, ...] = ()
     """The command that its workers run; (): the user's command."""
     spreads: bool = False
-    """Whether workers of other hosts may come later, although all known hosts are this machine."""
+    """Whether there may be workers on other hosts later, although all known hosts are this machine."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class WorkerPlan:
-    """One worker. Its environment is what it inherits, the plan's, the host's and its own; later ones override."""
+    """One worker. Its environment: the inherited one, the plan's, the host's and its own; later ones override."""
 
     rank: int
     place: Place
@@ -92,7 +92,7 @@ class LaunchPlan:
     private: frozenset[str] = SECRET_NAMES
     """Variables whose values are not shown."""
     noun: str = "rank"
-    """The noun for a worker with its number: `worker` if its rank changes, else `rank`."""
+    """The noun for a worker in messages: `rank`, or `worker` if ranks can change."""
 
     @property
     def size(self) -> int:
@@ -105,5 +105,5 @@ class LaunchPlan:
 
 
 def all_local(sites: Mapping[str, Site]) -> bool:
-    """Return whether all workers of a job are on this machine, and will remain so."""
+    """Return whether all workers of a job are, and will be, on this machine."""
     return all(site.local and not site.spreads for site in sites.values())

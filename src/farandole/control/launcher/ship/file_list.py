@@ -4,8 +4,7 @@
 absolute path, since data often has the same path on all hosts; a note says so. `.git` is never sent.
 
 Hashes are kept between runs, so that unchanged files are not read again. A file counts as unchanged if its size, its
-times and its inode are the same. Its ctime (the time of its last change of state) is among these: no program can set
-that back.
+times and its inode are the same. The times include the ctime, which programs cannot set.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _HASHES_KEPT_SECONDS = 30 * 24 * 3600.0
 
 @dataclass(frozen=True)
 class Manifest:
-    """The content of a directory at one time."""
+    """The content of a directory at one moment."""
 
     root: bytes
     """The directory, as an absolute path without links."""
@@ -45,7 +44,7 @@ class Manifest:
     notes: tuple[str, ...] = ()
     """Notes for the user about entries that are not sent as they are."""
     files: dict[bytes, File] = field(default_factory=dict)
-    """By digest: a file with that content."""
+    """For each digest, one file with that content."""
 
     @property
     def name(self) -> str:
@@ -67,12 +66,12 @@ def build_manifest(directory: str, limit: ShipLimit | None = None, hashes: Hashe
 
     Args:
         directory: the directory to send.
-        limit: the most that may be sent.
+        limit: the limits of size and number of files.
         hashes: the hashes of earlier runs; without them, every file is read.
 
     Raises:
-        SpecError: the path is not a directory, it exceeds the limit, something in it cannot be read, or there is
-            nothing to send.
+        SpecError: the path is not a directory, it exceeds the limit, a part of it cannot be read, or it has no files
+            to send.
     """
     root = os.fsencode(os.path.realpath(directory))
     if not os.path.isdir(root):
@@ -342,7 +341,7 @@ def _largest(sizes: dict[bytes, int], *, files: bool = False) -> str:
 
 
 def _where_most_is(path: bytes, size: int, totals: dict[bytes, dict[bytes, int]]) -> bytes:
-    """Descend from a directory while one in it has nearly all of its size."""
+    """Return the deepest directory below a path that has nearly all of its size."""
     while path in totals:
         below, its_size = max(totals[path].items(), key=lambda item: item[1])
         if its_size < 0.9 * size:

@@ -1,7 +1,7 @@
 """Decides which files git ignores, and by which rule.
 
-Git's own rules, after gitignore(5) and git's dir.c and wildmatch.c. Each directory and file is judged by itself, from
-the root down, and the content of an ignored directory is never examined:
+The rules are git's own, as in gitignore(5) and git's dir.c and wildmatch.c. Each directory and file is judged by
+itself, from the root down, and the content of an ignored directory is never examined:
 
 - the rules of one file are tried from the last line to the first, and the first that matches decides;
 - the .gitignore of the innermost directory comes first, then those of the directories above it, up to the top of the
@@ -11,7 +11,7 @@ the root down, and the content of an ignored directory is never examined:
 Libraries match a path by the patterns of its parent directories as well, so that `!sub/` in one file
 exempts `sub/a.log` from `*.log` in the next one; git does not. So the patterns are translated here.
 
-Paths are bytes, as git takes them: a `?` is one byte.
+Paths are bytes, as in git: a `?` matches one byte.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Rule:
     """One line of a file of rules."""
 
     file: str
-    """The file of the rule, as messages name it."""
+    """The name of the rule's file in messages."""
     line: int
     text: str
     ignores: bool
@@ -95,7 +95,7 @@ class RuleFile:
 
 
 Rules = tuple[RuleFile, ...]
-"""From the innermost to the outermost."""
+"""Files of rules, from the innermost to the outermost."""
 
 
 def decide(rules: Rules, path: bytes, is_directory: bool) -> Rule | None:
@@ -110,7 +110,7 @@ def decide(rules: Rules, path: bytes, is_directory: bool) -> Rule | None:
 
 
 def outer_rules(root: bytes) -> Rules:
-    """Return the rules for a directory from outside of it, which `entered` extends on the way down."""
+    """Return the rules for a directory from the directories above it; `entered` adds those of subdirectories."""
     top = repository_of(root)
     if top is None:
         return ()

@@ -1,4 +1,4 @@
-"""Explains why a file that is here is missing where the workers run: `--ship` excluded it by a rule."""
+"""Explains why a file of this machine is missing on the workers' hosts: a rule excluded it from `--ship`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_CANDIDATES = 50
 
 
 def why_left_out(manifest: Manifest, path: str) -> str | None:
-    """Return why a file or directory that is here was not sent; None if it was sent, or is not here.
+    """Return why an existing file or directory was not sent; None if it was sent, or does not exist here.
 
     Args:
         manifest: the content that was sent.
@@ -73,13 +73,13 @@ def _rule_against(root: bytes, relative: bytes) -> str | None:
 
 
 def hint_for_missing(text: str, manifest: Manifest, where: str = "", directories: Sequence[str] = ()) -> str:
-    """Return a hint for a failure that names a file or module that is here but was not sent; "" if it names none.
+    """Return a hint for a failure that names an existing file or module that was not sent; "" if it names none.
 
     Args:
         text: the worker's exception, or the end of its standard error.
         manifest: the content that was sent.
         where: the workers' working directory, relative to the tree's root.
-        directories: the roots of the tree on the hosts, with which the text may name the file.
+        directories: the roots of the tree on the hosts, which may be part of file names in the text.
 
     Example: "data.bin is here but was not sent: line 3 of .gitignore says `*.bin`"
     """
@@ -112,7 +112,7 @@ def _named_files(text: str) -> list[str]:
 
 
 def _within(named: str, directories: Sequence[str]) -> str | None:
-    """Return a path on a host relative to the tree there."""
+    """Return a path on a host relative to the tree's root; None if it is not in the tree."""
     for directory in directories:
         if named.startswith(directory + "/"):
             return os.path.relpath(named, directory)
@@ -150,7 +150,7 @@ def command_on_hosts(manifest: Manifest, command: Sequence[str], directory: str)
         directory: the user's working directory, within the tree.
 
     Raises:
-        SpecError: the script or the program is here but is not sent.
+        SpecError: the script or the program exists here but is not sent.
     """
     there = list(command)
     script = python_script(command)

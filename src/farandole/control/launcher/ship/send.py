@@ -1,7 +1,7 @@
 """Sends a directory to the hosts of a job, and to each host only the files that it lacks.
 
-`Shipment` is the state of one host, a state machine without I/O: it receives the agent's messages and returns the
-messages for the agent. `Shipping` drives the shipments of all hosts, and `ship` those of real agents.
+`Shipment` is a state machine without I/O for one host: it receives the agent's messages and returns the messages for
+the agent. `Shipping` drives the shipments of all hosts, and `ship` connects them to agents.
 `farandole.control.agent.protocol` has the messages.
 
 Memory is bounded. A host has at most a window of bytes in transit, and the windows of all hosts together are bounded as
@@ -37,7 +37,7 @@ from farandole.errors import SpecError
 
 HOST_WINDOW = 4 * 1024 * 1024
 ALL_WINDOWS = 64 * 1024 * 1024
-"""Most bytes in transit to one host, and to all hosts together."""
+"""Maximum numbers of bytes in transit to one host, and to all hosts together."""
 # Seconds; longer than in a running job: on a network that is filled with files, heartbeats come late.
 SILENCE_SECONDS = 20.0
 _REMEMBERED_BYTES = 16 * 1024 * 1024
@@ -114,7 +114,7 @@ class Shipment:
         manifest: the content to send.
         read: returns pieces of files.
         job: the job's id.
-        window: most bytes in transit. One piece is always allowed.
+        window: maximum number of bytes in transit. One piece is always allowed.
         cache: the cache directory on the host; "" means the host's default.
     """
 
@@ -131,9 +131,9 @@ class Shipment:
         self._all_offered = False
         self._sent_twice: set[bytes] = set()
         self.total = 0
-        """Bytes that the host lacks, or lacked; known once all files were offered."""
+        """Bytes that the host lacked at the beginning; known once all files were offered."""
         self.done = 0
-        """The part of these bytes that it has received."""
+        """Number of these bytes that it has received."""
         self.directory: str | None = None
         """The tree's root on the host, once the tree is complete."""
 
@@ -145,7 +145,7 @@ class Shipment:
         """Handle a message of the agent and return the answers.
 
         Raises:
-            SpecError: this shipment fails.
+            SpecError: this shipment has failed.
         """
         if isinstance(message, NotShipped):
             raise SpecError(message.reason, message.hint)
@@ -204,7 +204,7 @@ def _offers(manifest: Manifest, job: str, cache: str) -> Iterator[Offer]:
 
 
 def _batches(entries: tuple[Entry, ...]) -> Iterator[tuple[Entry, ...]]:
-    """Cut entries into batches whose messages are about as large as a piece."""
+    """Split entries into batches whose messages are about as large as a piece."""
     batch: list[Entry] = []
     size = 0
     for entry in entries:
@@ -221,7 +221,7 @@ def _batches(entries: tuple[Entry, ...]) -> Iterator[tuple[Entry, ...]]:
 
 SendMessage = Callable[[ToFiles], None]
 Progress = Callable[[int, int], None]
-"""Called with the bytes that have arrived, and the bytes to send, of all hosts together."""
+"""Called with the numbers of bytes that have arrived, and of bytes to send, for all hosts together."""
 
 
 class Shipping:

@@ -1,1 +1,1 @@
-"""Pure policy that decides which slots get a worker, and when."""
+"""The pure rules that decide which slots get a worker, and when."""

@@ -1,4 +1,4 @@
-"""The waiting time before a failed attempt is repeated: longer each time."""
+"""The waiting time before a failed attempt is repeated, which grows with each failure."""
 
 from __future__ import annotations
 

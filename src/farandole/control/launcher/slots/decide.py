@@ -1,8 +1,8 @@
-"""The decisions of a job: one pure function over its roster and its slots.
+"""The decisions of a job: one pure function of its roster and its slots.
 
-The rules of the roster say which workers are in the world, those of slots which slots get a worker. Each looks at what
-the other has decided: a worker that is started is expected by the roster, and a new world is news for the slots. A job
-of fixed size has rules of its own (`fixed_rules`) in the place of those of slots.
+The roster's rules decide which workers are in the world, and the slot rules decide which slots get a worker. Each
+reacts to the other's decisions: the roster expects a worker that is started, and the slot rules react to a new world.
+Jobs of fixed size have their own rules (`fixed_rules`) instead of the slot rules.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Decision = tuple[JobState, tuple[Action, ...], tuple[str, ...]]
 
 
 def decide(state: JobState, event: Event, now: float) -> Decision:
-    """Return the next state, what to do in this order, and the lines that say why.
+    """Return the next state, the actions in their order, and the reasons, one line each.
 
     Args:
         state: the state of the job.
@@ -77,7 +77,7 @@ def decide(state: JobState, event: Event, now: float) -> Decision:
 
 
 def _is_news(before: JobState, state: JobState) -> bool:
-    """Return whether the slots have to look at what the roster has decided."""
+    """Return whether the slot rules have to react to a decision of the roster."""
     return (state.generation, state.finishing) != (before.generation, before.finishing)
 
 
@@ -85,8 +85,8 @@ class _Deciding:
     """One decision that is being made.
 
     Attributes:
-        state: as far as it is decided.
-        actions, reasons: so far.
+        state: the state that was decided so far.
+        actions, reasons: the actions and reasons so far.
     """
 
     def __init__(self, state: JobState, now: float) -> None:
@@ -95,7 +95,7 @@ class _Deciding:
         self.reasons: list[str] = []
         self._now = now
         self._news: deque[JobState] = deque()
-        """The states before what the roster has decided and the slots have not looked at yet."""
+        """The previous states of those decisions of the roster to which the slot rules have not reacted yet."""
 
     def fixed(self, event: Fact) -> None:
         """Decide what follows from an event in a job of fixed size."""
@@ -110,7 +110,7 @@ class _Deciding:
         self._carry_on(fixed_rules.apply(self.state, event, self._now))
 
     def elastic(self, event: Fact) -> None:
-        """Decide what follows from an event in a job whose workers come and go."""
+        """Decide what follows from an event in an elastic job."""
         if isinstance(event, WorkerEnded):
             self._worker_ended(event)
         elif isinstance(event, HostLost):
@@ -129,7 +129,7 @@ class _Deciding:
         self._promise_nothing()
 
     def stop(self, event: StopAsked) -> None:
-        """End the job because the user wants it; a second time: at once."""
+        """End the job for the user; a second call ends it at once."""
         end = self.state.end
         if end is not None and end.stop_code is not None:
             self._end(EndJob("", grace=0.0))
@@ -139,7 +139,7 @@ class _Deciding:
         self._end(EndJob("", grace=event.grace, stop_code=event.code))
 
     def take_over(self) -> None:
-        """Look at all that was written down, and go on with the end if the job was being ended."""
+        """React to the state that another launcher has left, and continue to end the job if it was being ended."""
         self._roster(Promised(self.state.elastic_roster.promised))  # This changes nothing by itself.
         self._slots(Tick())
         self._promise_nothing()
@@ -165,7 +165,7 @@ class _Deciding:
         self._roster(Suspected(event.workers, f"was lost with its host: {event.why}"))
 
     def _roster(self, event: roster_events.Event) -> None:
-        """Let the roster decide, and then the slots if that is news for them."""
+        """Apply the roster's rules to an event, and then the slot rules to the result."""
         self._tell_roster(event)
         self._hear_news()
 
@@ -183,7 +183,7 @@ class _Deciding:
             self._news.append(before)
 
     def _hear_news(self) -> None:
-        """Let the slots decide what follows from what the roster has decided."""
+        """Apply the slot rules to decisions of the roster."""
         while self._news:
             before, state = self._news.popleft(), self.state
             if state.generation != before.generation:
@@ -193,13 +193,13 @@ class _Deciding:
                 self._follow((self.state, [], words))
 
     def _slots(self, event: SlotEvent) -> None:
-        """Let the rules of slots decide."""
+        """Apply the slot rules to an event."""
         step = slot_rules.note(self.state, event, self._now)
         self._follow(step if self.state.end is None else (*step[:2], "the job is ending"))
         self._hear_news()
 
     def _follow(self, step: Step) -> None:
-        """Have what the slots have noted, and all that follows from it unless the job is being ended."""
+        """Accept a step of the slot rules and, unless the job is being ended, all that follows from it."""
         if self.state.end is None:
             self._carry_on(slot_rules.settle(step, self._now))
         else:
@@ -207,7 +207,7 @@ class _Deciding:
             self.reasons.append(step[2])
 
     def _carry_on(self, step: Step) -> None:
-        """Record what slots or a job of fixed size have decided, and tell the roster what is news for it."""
+        """Accept a step of the slot rules or the fixed rules, and inform the roster about its actions."""
         self.state, actions, reason = step
         self.reasons.append(reason)
         # Before any worker is asked to leave: the last one that holds the state stays for those that will be started.
@@ -234,7 +234,7 @@ class _Deciding:
                     self._tell_roster(Evicted(worker, action.why))
 
     def _drain(self, action: DrainWorkers) -> None:
-        """Let members leave at the end of a step. Others have none to finish, and are ended."""
+        """Let members of the world leave at the end of their step. Other workers have no step, and are ended."""
         members = tuple(worker for worker in action.workers if worker in self.state.world)
         others = tuple(worker for worker in action.workers if worker not in members)
         if members:
@@ -246,7 +246,7 @@ class _Deciding:
         return self.state.end is None and will_start(self.state, self._now)
 
     def _promise_nothing(self) -> None:
-        """Let the roster know that those were started that were to be: now it expects them."""
+        """Withdraw a promise of more workers once they have been started, or will not be."""
         while self.state.end is None and self.state.elastic_roster.promised and not self._will_start():
             self._roster(Promised(False))
 
@@ -263,7 +263,7 @@ class _Deciding:
             self._end(action)
 
     def _end(self, action: EndJob) -> None:
-        """End the job; when it is being ended already, the seconds to end in can only become fewer."""
+        """End the job; if it is being ended already, its grace period can only become shorter."""
         grace = GRACE_SECONDS if action.grace is None else action.grace
         end = self.state.end or End(self._now, grace, action.why, action.hint, action.worker)
         code = action.stop_code if end.stop_code is None else end.stop_code

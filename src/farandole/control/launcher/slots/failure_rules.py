@@ -1,14 +1,15 @@
 """The consequences of a worker's end for its slot, for its host, and for the job.
 
-A slot whose worker failed gets another one at once; if that soon fails too, after longer and longer waits (`backoff`).
-A host on which many workers fail within a minute is not used for a while (*quarantine*). Horovod's users may choose its
-behaviour instead: a host with one failed worker is no longer used, for good or for a while (*blacklist*).
+A slot whose worker has failed gets another worker at once; if that one soon fails as well, the next ones start after
+longer and longer waits (`backoff`). A host on which many workers fail within a minute is not used for a while
+(*quarantine*). Users can choose Horovod's behaviour instead: a host with one failed worker is not used any more, for
+good or for a while (*blacklist*).
 
-A worker that fails again and again in the same way is not restarted for ever: the job ends with that failure, unless
-the worker never joined a world in which others train. The job also ends when all workers of the first start fail before
-a step was counted or a minute has passed, and no other is in a world; and at once when no worker is left that holds the
-state of the training. Once a worker has finished, no more are started, and refused newcomers do not count as failed. A
-worker that was asked to leave has neither failed nor finished.
+A worker that repeatedly fails in the same way is not restarted for ever: the job ends with that failure, unless the
+worker never joined a world in which others train. The job also ends if all workers that were started first fail before
+a step was counted or a minute has passed, and no other worker is in a world; and at once if no worker is left that
+holds the state of the training. Once a worker has finished, no more workers are started, and newcomers that are refused
+do not count as failed. A worker that was asked to leave has neither failed nor finished.
 """
 
 from __future__ import annotations

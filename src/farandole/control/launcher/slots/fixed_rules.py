@@ -1,10 +1,10 @@
 """The rules of a job of fixed size: all workers start together, and the first failure ends the job.
 
-A worker that fails only because it lost another, or because that one has left, is not a reason to end the other before
-it could end by itself and say why: it gets `BLAMED_SECONDS`.
+A worker may fail only because it has lost another one, or because the other one has left. Then the other one gets
+`BLAMED_SECONDS` to end by itself and report its reason before the job is ended.
 
-An agent that is lost takes its workers with it: the kernel ends them when the agent dies, and the agent ends them when
-it hears nothing of the launcher. Its host counts as the first failure, and the job ends on all others.
+The workers of a lost agent are lost with it: the kernel ends them when the agent dies, and the agent ends them when it
+has lost the launcher. Its host counts as the first failure, and the job is ended on all other hosts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BLAMED_SECONDS = 1.0
 
 
 def apply(state: JobState, event: Event, now: float) -> Step:
-    """Return the next state, what to do, and the one line that says why; the roster says most about workers."""
+    """Return the next state, the actions, and the reason in one line ("" where the roster gives the reason)."""
     if isinstance(event, WorkerEnded):
         return _worker_ended(state, event, now)
     if isinstance(event, HostLost):
@@ -52,7 +52,7 @@ def _worker_ended(state: JobState, event: WorkerEnded, now: float) -> Step:
 
 
 def _end_for(state: JobState, blames: list[Blame]) -> Step:
-    """End the job for the workers that need not wait any more for others to say why they have failed."""
+    """End the job because of workers that need not wait any more for the reasons of the workers that they blame."""
     left = tuple(blame for blame in state.blames if blame not in blames)
     return replace(state, blames=left), [EndJob("", because_of=blame.worker) for blame in blames], ""
 

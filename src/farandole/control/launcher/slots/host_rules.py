@@ -1,4 +1,4 @@
-"""Rules for hosts that come, are reached, are lost, are asked to go, and go, after their workers have left."""
+"""Rules for hosts: new ones, reached ones, lost ones, and ones that are released after their workers have left."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def hosts_changed(state: JobState, event: HostsChanged, now: float) -> Step:
 
 
 def _tell_who_leaves(before: JobState, state: JobState) -> list[SlotAction]:
-    """Announce which workers are to leave because their host, or their slot, no longer exists."""
+    """Print which workers are to leave because their host, or their slot, no longer exists."""
     actions: list[SlotAction] = []
     for old, site in zip(before.sites, state.sites, strict=False):
         places = [slot for slot in site.slots if slot.worker is not None and not slot.draining]
@@ -64,7 +64,7 @@ def _tell_who_leaves(before: JobState, state: JobState) -> list[SlotAction]:
 
 
 def _with_size(site: Site, size: int) -> Site:
-    """Set a host's number of slots; those above it keep their workers until these have left."""
+    """Set a host's number of slots; surplus slots keep their workers until these have left."""
     # A host that was refused, or was leaving, and is listed again is treated as new.
     phase = "new" if site.gone and site.phase == "refused" else site.phase
     known = {slot.index: slot for slot in site.slots if slot.index < size or slot.worker is not None}
@@ -73,7 +73,7 @@ def _with_size(site: Site, size: int) -> Site:
 
 
 def host_not_ready(state: JobState, event: HostNotReady, now: float) -> Step:
-    """Retry a host after longer and longer waits, or not at all."""
+    """Retry a host after longer and longer waits, or not at all if it was refused."""
     site = site_of(state, event.label)
     if site is None:
         return state, [], f"host {event.label}, which is gone, is not ready: {event.why}"
@@ -120,7 +120,7 @@ def host_removed(state: JobState, event: HostRemoved) -> Step:
 
 
 def host_noticed(state: JobState, event: HostNoticed, now: float) -> Step:
-    """Keep workers off a host that is about to be reclaimed, for as long as the notice stands."""
+    """Keep a host that is about to be reclaimed free of workers until the notice is withdrawn."""
     site = site_of(state, event.label)
     if site is None or bool(site.notice) == bool(event.notice):
         return state, [], f"host {event.label}: {event.notice or 'no notice'}, as before"
@@ -142,7 +142,7 @@ def _workers_on(site: Site) -> tuple[int, ...]:
 
 
 def let_go(state: JobState, now: float) -> tuple[JobState, list[SlotAction]]:
-    """Release the workers of hosts that are to have none, and of slots that are gone; then hosts that are gone."""
+    """Let workers leave hosts that are to have none, and removed slots; then release removed hosts."""
     actions: list[SlotAction] = []
     for site in state.sites:
         leaving = [slot for slot in site.slots if slot.worker is not None and (site.closed or slot.index >= site.size)]
@@ -175,7 +175,7 @@ def _why_they_leave(site: Site) -> str:
 
 
 def reach(state: JobState, now: float) -> tuple[JobState, list[SlotAction]]:
-    """Try to reach hosts as long as the job may need them."""
+    """Start to reach hosts while the job may need them."""
     if state.closing:
         return state, []
     actions: list[SlotAction] = []

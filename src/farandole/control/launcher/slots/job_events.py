@@ -1,4 +1,4 @@
-"""Events and actions of a job: those of hosts, slots and processes; `roster.events` has those of membership."""
+"""Events and actions of a job that concern hosts, slots and processes; those of membership are in `roster.events`."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class HostReady:
 class HostLost:
     """The agent of a host is lost.
 
-    Its workers, which may still live, and then `HostNotReady` are reported when their end is certain; those of a job of
-    fixed size have ended with it.
+    In an elastic job, its workers may still be alive: their ends, and then `HostNotReady`, are reported when they are
+    certain. The workers of a job of fixed size have ended with the host.
     """
 
     label: str
     why: str = ""
     workers: tuple[int, ...] = ()
-    """The workers there that have not ended."""
+    """The workers on it that have not ended."""
     local: bool = False
     """Whether it is this machine."""
 
@@ -66,7 +66,7 @@ class HostLeaves:
 
 @dataclass(frozen=True)
 class HostRemoved:
-    """A host is to be released at once, whatever its workers do."""
+    """A host is to be released at once, without waiting for its workers."""
 
     label: str
 
@@ -82,7 +82,7 @@ class HostNoticed:
 
 @dataclass(frozen=True)
 class Progressed:
-    """Some worker has made progress."""
+    """A worker has made progress."""
 
 
 @dataclass(frozen=True)
@@ -91,33 +91,34 @@ class WorkerEnded:
 
     worker: int
     how: str
-    """SUCCEEDED: exit code 0; FINISHED: the same, after it had left its world by itself, having finished, or had
-    returned the result of its function; FAILED: by itself; KILLED: from outside, or lost with its host; STATE_LOST: by
-    itself, because no worker is left that holds the state of the training; all others will do so as well."""
+    """SUCCEEDED: exit code 0; FINISHED: the same, after it had left its world because its work was done, or had
+        returned the result of its function; FAILED: it failed by itself; KILLED: it was killed from outside, or lost
+        with its host; STATE_LOST: it failed because no worker is left that holds the state of the training; all others
+        will fail for this reason as well."""
     what: str = ""
     """The reason of its failure, such as `ValueError: boom`."""
     in_words: str = ""
     """Such as `exited with code 1`."""
     returned: bool = False
-    """Whether it has sent back what its function returned."""
+    """Whether it has sent back the result of its function."""
     blames: int | None = None
-    """The worker of whose loss its failure is only the consequence, by its own words."""
+    """The worker whose loss has caused its failure, according to its own report."""
 
 
 @dataclass(frozen=True)
 class StopAsked:
-    """The user wants the job to end; a second time: at once."""
+    """The user wants the job to end; a second event ends it at once."""
 
     code: int
     """Its exit code."""
     why: str
     grace: float | None = None
-    """Seconds between SIGTERM and SIGKILL; None: as many as usual."""
+    """Seconds between SIGTERM and SIGKILL; None: the default."""
 
 
 @dataclass(frozen=True)
 class CannotGoOn:
-    """The job has lost something without which it cannot go on."""
+    """The job has lost a part without which it cannot continue."""
 
     why: str
     hint: str
@@ -125,7 +126,7 @@ class CannotGoOn:
 
 @dataclass(frozen=True)
 class TakenOver:
-    """All that is left of the job of a killed launcher is this launcher's now."""
+    """This launcher has taken over the remaining hosts and workers of a killed launcher's job."""
 
 
 @dataclass(frozen=True)
@@ -147,9 +148,9 @@ SlotEvent = (
     | Resized
     | Tick
 )
-"""The events that the rules of slots look at."""
+"""The events that the slot rules handle."""
 Fact = SlotEvent | roster_events.Event
-"""Events of hosts and workers."""
+"""Events of hosts and workers, including those of the roster."""
 Event = Fact | StopAsked | CannotGoOn | TakenOver
 
 
@@ -158,7 +159,7 @@ Event = Fact | StopAsked | CannotGoOn | TakenOver
 
 @dataclass(frozen=True)
 class ReachHost:
-    """Start an agent there, and check whether workers can be started. Answered by `HostReady` or `HostNotReady`."""
+    """Start an agent on a host, and check whether workers can be started. Answered by `HostReady` or `HostNotReady`."""
 
     label: str
 
@@ -193,7 +194,7 @@ class StopWorkers:
 
 @dataclass(frozen=True)
 class EndHost:
-    """End the agent there: it has nothing left to do."""
+    """End the agent of a host that is not used any more."""
 
     label: str
 
@@ -213,13 +214,13 @@ class EndJob:
     """The reason; "": the job succeeded."""
     hint: str = ""
     worker: int | None = None
-    """The worker whose failure is the reason, if it is one worker's."""
+    """The worker whose failure is the reason, if there is one."""
     grace: float | None = None
-    """Seconds between SIGTERM and SIGKILL; None: as many as usual."""
+    """Seconds between SIGTERM and SIGKILL; None: the default."""
     stop_code: int | None = None
-    """The exit code, if that is not to follow from how the workers ended."""
+    """The exit code, if it does not follow from how the workers ended."""
     because_of: int | None = None
-    """The worker of a job of fixed size that has failed, so that all others are ended."""
+    """In a job of fixed size, the failed worker because of which all others are ended."""
 
 
 SlotAction = ReachHost | StartWorker | DrainWorkers | StopWorkers | EndHost | Say | EndJob

@@ -1,4 +1,4 @@
-"""The state of a job, and how one state is made from another.
+"""The state of a job, and functions that change it.
 
 Times are seconds on a clock that the caller of `decide` chooses and passes with every event.
 """
@@ -13,29 +13,29 @@ from farandole.control.roster import elastic, fixed
 from farandole.control.roster.membership import Limits
 
 GRACE_SECONDS = 5.0
-"""Between SIGTERM and SIGKILL, for workers that have no step to finish."""
+"""Seconds between SIGTERM and SIGKILL for workers that have no step to finish."""
 
 
 @dataclass(frozen=True)
 class SlotPolicy:
-    """The limits that the user sets, but for the size of the job, which is in the roster's `Limits`."""
+    """The user's limits, except for the size of the job, which is in the roster's `Limits`."""
 
     spares: int = 0
     first_size: int = 0
-    """Number of slots worth waiting for before the first worker starts."""
+    """Number of slots to wait for before the first worker starts."""
     first_most: int | None = None
-    """The most workers of the first world, if more than the least size; None: as for any other world."""
+    """Maximum number of workers in the first world, if above the minimum size; None: as for any other world."""
     grace: float = 30.0
     """Seconds that workers have to leave when asked to."""
     blacklist: bool = False
     """Whether a host is no longer used once a worker has failed there."""
     cooldown: tuple[float, float] | None = None
-    """The shortest and the longest such time in seconds; None: for good."""
+    """The shortest and the longest time in seconds for which a host is not used; None: for ever."""
 
 
 @dataclass(frozen=True)
 class Slot:
-    """Room for one worker on a host."""
+    """A slot: room for one worker on a host."""
 
     index: int
     worker: int | None = None
@@ -46,7 +46,7 @@ class Slot:
     failures: int = 0
     """Number of its workers' failures in a row."""
     not_before: float = 0.0
-    """The time from which on it may have the next worker."""
+    """The time from which it may get the next worker."""
 
 
 @dataclass(frozen=True)
@@ -58,21 +58,21 @@ class Site:
     """Number of its slots; `slots` has more while removed ones still have workers."""
     slots: tuple[Slot, ...]
     phase: str = "new"
-    """new: not tried; reaching; ready; lost: its workers may still live; refused: it cannot take part in its present
-    state."""
+    """new: not tried yet; reaching; ready; lost: its workers may still be alive; refused: it cannot run workers in its
+        present state."""
     not_before: float = 0.0
-    """The time from which on it may be reached."""
+    """The time from which it may be tried again."""
     tries: int = 0
-    """Number of failed attempts in a row."""
+    """Number of successive failed attempts."""
     failed_at: tuple[float, ...] = ()
     """Times of failures within the last `FLAP_SECONDS`."""
     quarantines: int = 0
     barred_until: float = 0.0
     """The end of its quarantine or blacklisting."""
     gone: bool = False
-    """Whether it is no longer one of the hosts, and its workers are leaving."""
+    """Whether it was removed from the hosts, and its workers are leaving."""
     notice: str = ""
-    """Its own reason for an imminent preemption; "" if there is none."""
+    """The reason of its present preemption notice; "" if there is none."""
     noticed_at: float = 0.0
     """When it gave this notice."""
     end_at: float | None = None
@@ -80,7 +80,7 @@ class Site:
 
     @property
     def closed(self) -> bool:
-        """Whether it is to have no workers."""
+        """Whether it may have no workers."""
         return self.gone or self.notice != ""
 
 
@@ -94,7 +94,7 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Blame:
-    """A worker of a job of fixed size that says it only failed because of another one, which may say why."""
+    """A worker of a job of fixed size that attributes its failure to another one, which may report the cause."""
 
     worker: int
     blamed: int
@@ -109,24 +109,24 @@ class End:
     grace: float
     """Seconds between SIGTERM and SIGKILL."""
     why: str = ""
-    """"": all that was to be done is done, or the user wants it."""
+    """The reason; "": the work is done, or the user ends the job."""
     hint: str = ""
     worker: int | None = None
     """The worker whose failure is the reason, if there is one."""
     stop_code: int | None = None
-    """The exit code, if that was decided from outside."""
+    """The exit code, if it was set from outside."""
 
 
 @dataclass(frozen=True)
 class JobState:
-    """All that is decided on: what the roster knows of the workers, and what is known of hosts and slots.
+    """The whole state that decisions are based on: the roster, the hosts and the slots.
 
-    A successor of a killed launcher goes on from it.
+    The successor of a killed launcher continues from it.
     """
 
     policy: SlotPolicy
     roster: fixed.FixedState | elastic.ElasticState
-    """The workers of the world, and the limits of their number."""
+    """The membership of workers in the world, and the limits of its size."""
     sites: tuple[Site, ...] = ()
     """The hosts, longest known first."""
     next_worker: int = 0
@@ -135,37 +135,37 @@ class JobState:
     joined_at: dict[int, float] = field(default_factory=dict)
     """When each living worker joined its first world, for those that were in one."""
     firsts: frozenset[int] = frozenset()
-    """Workers that were started first, or belonged to the first world, and have not failed."""
+    """Workers that were started at the beginning, or belonged to the first world, and have not failed."""
     firsts_known: bool = False
-    """Whether no worker is added to these any more."""
+    """Whether no more workers are added to `firsts`."""
     progressed: bool = False
-    """Whether some worker has made progress."""
+    """Whether any worker has made progress."""
     repeats: dict[str, Repeat] = field(default_factory=dict)
     """Failures by rank or, for workers without one, by slot."""
     asked: frozenset[int] = frozenset()
-    """Workers of the latest world that were asked to leave; they stay here after all of it have left."""
+    """Workers of the latest world that were asked to leave; kept after the whole world has left."""
     finished: bool = False
-    """Whether a worker has finished everything."""
+    """Whether a worker has finished its work."""
     short_since: float | None = None
     """The time since which there are too few slots."""
     blames: tuple[Blame, ...] = ()
-    """Only of jobs of fixed size."""
+    """Failures that workers attribute to others; only in jobs of fixed size."""
     end: End | None = None
 
     @property
     def elastic_roster(self) -> elastic.ElasticState:
-        """The roster of a job whose workers come and go."""
+        """The roster of an elastic job."""
         assert isinstance(self.roster, elastic.ElasticState)
         return self.roster
 
     @property
     def limits(self) -> Limits:
-        """The limits of an elastic job's size, and of its waiting."""
+        """The limits of an elastic job's size and of its waiting times."""
         return self.elastic_roster.limits
 
     @property
     def world(self) -> tuple[int, ...]:
-        """The workers of the latest world, by rank; some may have ended. A job of fixed size has one from the start."""
+        """The workers of the latest world, by rank; some may have ended. A job of fixed size always has a world."""
         return tuple(range(self.roster.size)) if isinstance(self.roster, fixed.FixedState) else self.roster.members
 
     @property
@@ -175,22 +175,22 @@ class JobState:
 
     @property
     def finishing(self) -> bool:
-        """Whether a worker has done all there was to do, as far as is known: its process has yet to end well."""
+        """Whether a worker seems to have finished its work: it is certain once its process ends with exit code 0."""
         return isinstance(self.roster, elastic.ElasticState) and self.roster.finishing
 
     @property
     def closing(self) -> bool:
-        """Whether the job appears to be about to end: no worker is started."""
+        """Whether the job seems to be about to end, so that no worker is started."""
         return self.finished or self.finishing
 
     @property
     def most(self) -> int:
-        """The most workers, including spares."""
+        """Maximum number of workers, including spares."""
         return self.limits.max_size + self.policy.spares
 
     @property
     def most_at_first(self) -> int:
-        """The most workers before the first world begins, including spares."""
+        """Maximum number of workers before the first world begins, including spares."""
         if self.policy.first_most is None:
             return self.most
         return min(self.most, max(self.policy.first_most, self.limits.min_size) + self.policy.spares)
@@ -206,15 +206,15 @@ def living(state: JobState) -> dict[int, tuple[Site, Slot]]:
 
 
 def size_of(state: JobState) -> int:
-    """Return the number of workers in messages: those that have not ended, or all of a job of fixed size."""
+    """Return the number of workers for messages: those that have not ended or, in a job of fixed size, all."""
     return state.roster.size if isinstance(state.roster, fixed.FixedState) else len(living(state))
 
 
 def at_work(state: JobState) -> dict[int, tuple[Site, Slot]]:
     """Return the places of all workers that count towards the limit.
 
-    Workers of a lost host, which may live for as long as an agent waits for a launcher, do not count: no world contains
-    them any more, and a host that comes back is told to end them.
+    Workers of a lost host, which may be alive while its agent waits for a launcher, do not count: they will be in no
+    world, and a host that comes back is ordered to end them.
     """
     return {worker: (site, slot) for worker, (site, slot) in living(state).items() if site.phase != "lost"}
 
@@ -227,7 +227,7 @@ def expected_size(state: JobState) -> int:
 
 
 def site_of(state: JobState, label: str) -> Site | None:
-    """Return a host by its name; None when it is not known."""
+    """Return a host by its name; None if it is not known."""
     return next((site for site in state.sites if site.label == label), None)
 
 
@@ -240,7 +240,7 @@ def with_site(state: JobState, label: str, **changes: object) -> JobState:
 
 
 def with_slots(state: JobState, changes: dict[int, dict[str, object]]) -> JobState:
-    """Return the state with slots changed, given by their workers."""
+    """Return the state with changes to the slots of some workers."""
     if not changes:
         return state
     sites = tuple(
@@ -263,7 +263,7 @@ def drain(state: JobState, workers: Collection[int], now: float) -> JobState:
 
 
 def with_deadline(state: JobState, workers: Collection[int], now: float) -> JobState:
-    """Give the hosts of these workers the grace period, after which workers that are still leaving are ended."""
+    """Set the end of the grace period for the hosts of these workers: those that have not left then are ended."""
     for label in {site.label for worker, (site, _) in living(state).items() if worker in workers}:
         state = with_site(state, label, end_at=now + state.policy.grace)
     return state

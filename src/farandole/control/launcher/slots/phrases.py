@@ -23,7 +23,7 @@ def named(workers: Iterable[int]) -> str:
 
 
 def who_leaves(state: JobState, workers: Collection[int]) -> str:
-    """Return which workers are to leave, until when, and how many stay, as text.
+    """Return a text that names the workers that are to leave, their deadline, and the number of those that stay.
 
     Args:
         state: the state of the slots.
@@ -37,11 +37,11 @@ def who_leaves(state: JobState, workers: Collection[int]) -> str:
 
 
 def others(state: JobState, workers: Collection[int], does: str, do: str) -> str:
-    """Return how many other living workers, which are not to leave either, do something, as text.
+    """Return a text with the number of other living workers that are not to leave, and a verb.
 
     Args:
         state: the state of the slots.
-        workers: the workers that do something else.
+        workers: the workers that are not counted.
         does: the verb for one worker.
         do: the verb for several.
     """
@@ -53,7 +53,7 @@ def others(state: JobState, workers: Collection[int], does: str, do: str) -> str
 
 
 def follows_a_loss(state: JobState) -> str:
-    """Return what will become of the job if a worker is lost now, in a few words."""
+    """Return in a few words how the job continues if a worker is lost now."""
     if isinstance(state.roster, fixed.FixedState):
         return "the job has a fixed size, so it will end"
     least, left = state.limits.min_size, len(state.world) - 1

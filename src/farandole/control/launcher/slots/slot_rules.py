@@ -1,7 +1,7 @@
-"""The rules of slots: which of them get a worker, and when. Pure functions on plain data.
+"""The slot rules: which slots get a worker, and when. Pure functions on plain data.
 
-A *slot* is room for one worker on a host. `host_rules`, `failure_rules` and `worker_rules` have the rules, each its
-part; `decide` joins them with those of the roster.
+A *slot* is room for one worker on a host. The rules are in `host_rules`, `failure_rules` and `worker_rules`; `decide`
+combines them with the roster's rules.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from farandole.control.roster.events import Leaves, Resized
 
 
 def apply(state: JobState, event: SlotEvent, now: float) -> Step:
-    """Return the next state, what to do, and the one line that says why.
+    """Return the next state, the actions, and the reason in one line.
 
     Example:
         >>> from farandole.control.launcher.slots.job_state import SlotPolicy
@@ -59,7 +59,7 @@ def apply(state: JobState, event: SlotEvent, now: float) -> Step:
 
 
 def settle(step: Step, now: float) -> Step:
-    """Return a step with all that follows from its state at that time."""
+    """Return a step extended by everything that follows from its state at this time."""
     state, actions, reason = step
     if any(isinstance(action, EndJob) for action in actions):
         return step
@@ -74,7 +74,7 @@ def settle(step: Step, now: float) -> Step:
 
 
 def note(state: JobState, event: SlotEvent, now: float) -> Step:
-    """Return the state with what an event says, and what is to be done because of that alone."""
+    """Return the state after an event, with only the direct actions: `settle` adds what follows from the new state."""
     if isinstance(event, HostsChanged):
         return hosts_changed(state, event, now)
     if isinstance(event, HostReady):
@@ -102,7 +102,7 @@ def note(state: JobState, event: SlotEvent, now: float) -> Step:
 
 
 def next_due(state: JobState, now: float) -> float:
-    """Return when the next `Tick` changes anything; infinite when only other events do."""
+    """Return the time at which the next `Tick` has an effect; infinity if only other events have one."""
     if state.end is not None:
         return math.inf
     times = [blame.until for blame in state.blames]
@@ -117,7 +117,7 @@ def next_due(state: JobState, now: float) -> float:
 
 
 def describe(site: Site, now: float) -> str:
-    """Return the condition of a host in a few words."""
+    """Return a few words about the state of a host."""
     if site.gone:
         return "draining"
     if site.notice:

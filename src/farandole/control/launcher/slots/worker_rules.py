@@ -1,7 +1,7 @@
 """Rules for filling slots, removing surplus workers, and waiting when there are too few slots.
 
-Slots are filled in the order of the hosts, longest known first, until there are as many workers as the job may have,
-and its spares; before the first world, as many as the job starts with.
+Slots are filled in the order of the hosts, longest known first, up to the job's maximum number of workers and its
+spares; before the first world, up to the number with which the job starts.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def world_began(state: JobState, before: tuple[int, ...], now: float) -> Step:
     """Record a new world, and the workers that are no longer in it.
 
     Args:
-        state: in which the world is the new one.
-        before: the workers of the world before.
-        now: on the clock of the state.
+        state: the state, which has the new world.
+        before: the workers of the previous world.
+        now: the time on the clock of the state.
     """
     members = frozenset(state.world)
     here = living(state)
@@ -59,7 +59,7 @@ def world_began(state: JobState, before: tuple[int, ...], now: float) -> Step:
 
 
 def worker_leaves(state: JobState, event: Leaves, now: float) -> Step:
-    """Record that a worker leaves although its host stays: another one gets its slot."""
+    """Record that a worker leaves although its host stays: another worker gets its slot."""
     site, slot = living(state).get(event.worker, (None, None))
     if site is None or slot is None or slot.draining or slot.left:
         return state, [], f"worker {event.worker} is already leaving: {event.why}"
@@ -70,7 +70,7 @@ def worker_leaves(state: JobState, event: Leaves, now: float) -> Step:
 
 
 def end_if_over(state: JobState, now: float) -> tuple[JobState, list[SlotAction]]:
-    """End the job when no worker is left that has something to do, and none can be started."""
+    """End the job if no worker is left that has work to do, and none can be started."""
     here = living(state)
     # A fact that the roster knows for certain may have been lost here with the previous launcher.
     if not (state.finished or (state.finishing and not here)):
@@ -130,9 +130,9 @@ def fill(state: JobState, now: float) -> tuple[JobState, list[SlotAction]]:
 
 
 def will_start(state: JobState, now: float) -> bool:
-    """Return whether workers will be started soon, or once others have left: there is a free slot for one.
+    """Return whether there is a free slot for a worker that will be started soon, or once others have left.
 
-    Slots on hosts that are being reached, or will be, count too, and slots that are about to be free. The slot of the
+    Slots on hosts that are being reached, or will be, also count, and slots that will soon be free. The slot of the
     first member does not count while that worker may stay until others have the state.
     """
     first = next((worker for worker in state.world if worker in living(state)), None)
@@ -156,7 +156,7 @@ def _more_are_coming(state: JobState) -> bool:
 
 
 def count_time(state: JobState, now: float) -> tuple[JobState, list[SlotAction]]:
-    """Announce that there are too few slots, and end the job if this lasts too long."""
+    """Print that there are too few slots, and end the job if this lasts too long."""
     least = state.limits.min_size
     if state.closing:
         return state, []

@@ -1,4 +1,4 @@
-"""Starts an elastic job: connects discovery, policy, setup, roster and supervisor."""
+"""Starts an elastic job: connects discovery, slot rules, host setup, roster and supervisor."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def first_state(spec: LaunchSpec) -> JobState:
 
 
 def note_on_slots(spec: LaunchSpec, machine: Machine, hosts: Sequence[Host]) -> str:
-    """Return why the job cannot reach --max-np workers; "" if it may, or other hosts may come."""
+    """Return why the job cannot have --max-np workers; "" if it can, or if there may be other hosts later."""
     elastic = _elastic(spec)
     slots = sum(slots_of(host, elastic.slots) for host in hosts) - elastic.spares
     if elastic.discovery or elastic.max_size is None or slots >= elastic.max_size:
@@ -133,8 +133,8 @@ async def launch_elastic(context: LaunchContext, failover_files: FailoverStore |
         failover_files: the storage of the facts that another launcher needs; None for none.
 
     Raises:
-        NothingLeft: nothing of the job that another launcher had is alive.
-        NotTakenOver: the job of another launcher continues without this one.
+        NothingLeft: no part of the previous launcher's job is alive.
+        NotTakenOver: the previous launcher's job continues without this launcher.
         SpecError: the job cannot be started; nothing was.
     """
     left = read_failover_state(failover_files)
@@ -150,7 +150,7 @@ async def launch_elastic(context: LaunchContext, failover_files: FailoverStore |
 
 
 class _ElasticLaunch:
-    """One job, from its spec, or from the state that another launcher left, to its end."""
+    """Runs one job to its end, from its spec or from the state that another launcher has left."""
 
     def __init__(
         self, context: LaunchContext, failover_files: FailoverStore | None, left: FailoverState | None
@@ -170,7 +170,7 @@ class _ElasticLaunch:
 
     @property
     def has_taken_over(self) -> bool:
-        """Whether this launcher has taken over the hosts of another one."""
+        """Whether this launcher has taken over the hosts of another launcher."""
         return self._supervisor is not None and self._supervisor.has_taken_over
 
     async def run(self) -> JobOutcome:

@@ -1,7 +1,7 @@
 """Starts a job through mpirun or srun: they start the workers; this process serves the roster and reports the outcome.
 
 The output of workers goes straight to this process's own output; the other program adds the rank prefix. A worker
-learns its rank from that program too (see `core.surroundings`), and the roster learns the worker's host from it.
+also learns its rank from that program (see `core.surroundings`), and the roster learns the worker's host from it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class ExternalPlan:
     size: int
     directory: str
     environment: Mapping[str, str]
-    """Variables that every worker gets in addition to this process's environment."""
+    """Variables that all workers get in addition to this process's environment."""
     local: bool
     """Whether all workers are on this machine."""
 
@@ -203,7 +203,7 @@ class ExternalJob:
         self._stop_code: int | None = None
 
     def stop(self, code: int, why: str) -> None:
-        """End the job for the user, at once at the second call. `code` becomes the exit code."""
+        """End the job for the user; a second call ends it at once. `code` becomes the exit code."""
         if self._stop_code is not None:
             self._signal(signal.SIGKILL)
             return
@@ -249,7 +249,7 @@ class ExternalJob:
                 self._process.send_signal(number)
 
     async def _sweep(self) -> None:
-        """Kill processes that the program has left, found by the job's id in the environment."""
+        """Kill processes that the program has left behind, found by the job's id in their environment."""
         kill_at = time.monotonic() + REST_SECONDS
         give_up_at = kill_at + GRACE_SECONDS
         while left := carrying(f"FARANDOLE_JOB={self._job}"):
@@ -262,18 +262,18 @@ class ExternalJob:
 
 
 def first_to_blame(failures: Mapping[int, Failure]) -> int | None:
-    """Return the rank that failed first; one that only lost another rank counts only if no other has failed."""
+    """Return the rank that failed first; a rank that only lost another one counts only if there is no other failure."""
     roots = [rank for rank, failure in failures.items() if failure.consequence_of is None]
     return next(iter(roots or failures), None)
 
 
 def explain(plan: ExternalPlan, code: int, failures: Mapping[int, Failure]) -> str:
-    """Return which worker failed first, as far as workers have reported, and what to do next.
+    """Return a text about the worker that failed first, as far as workers have reported, and the next step.
 
     Args:
         plan: the plan of the job, with the program that started it.
         code: the program's exit code, or minus the signal that ended it.
-        failures: by rank, the first reported first.
+        failures: the failures by rank, in the order of the reports.
     """
     program = plan.command[0]
     how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with code {code}"

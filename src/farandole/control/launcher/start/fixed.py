@@ -1,4 +1,4 @@
-"""Starts a job of fixed size: reaches all hosts at once, makes them ready together, completes the plan.
+"""Starts a job of fixed size: connects to all hosts at once, prepares them together, and completes the plan.
 
 All hosts are checked before anything is started, so that one message reports all problems.
 """
@@ -34,7 +34,7 @@ from farandole.control.launcher.targets.local import LocalNames
 
 
 def where_hosts_are(spec: LaunchSpec, machine: Machine, *, dialed: bool = False) -> list[tuple[Host, bool]]:
-    """Return the hosts that get workers, and whether each counts as this machine; one that has dialed never does.
+    """Return the hosts that get workers, and whether each counts as this machine; hosts that have dialed never do.
 
     Raises:
         SpecError: they have too few slots.
@@ -46,7 +46,7 @@ def where_hosts_are(spec: LaunchSpec, machine: Machine, *, dialed: bool = False)
 
 
 def unknown_sites(hosts: Sequence[tuple[Host, bool]], machine: Machine) -> dict[str, Site]:
-    """Return the assumed facts about hosts that have not been asked anything."""
+    """Return assumed facts about hosts that have not been contacted."""
     return {host.label: Site(local=local, cores=machine.cores if local else 0) for host, local in hosts}
 
 

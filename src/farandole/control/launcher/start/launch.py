@@ -39,15 +39,15 @@ async def launch(
         started: called with the job, whose `stop` ends it early.
         call: the pickled call that the workers fetch, if they run a function.
         verbose: whether to print the plan and every decision of the roster.
-        observer: is told of failures at once.
+        observer: notified of failures at once.
         failover_files: the storage of the facts that a successor of this process needs. If it has any, this process is
             the successor, and takes the job over.
         name: the name of the job; "" if it has none.
-        reception: accepts the hosts of the job, which dial; closed at the end. A job of fixed size needs `num_proc`
-            then, an elastic one has `DIAL` as its discovery. None: the launcher reaches the hosts.
+        reception: accepts the hosts of the job, which dial; closed at the end. With it, a job of fixed size needs
+            `num_proc`, and an elastic one has `DIAL` as its discovery. None: the launcher connects to the hosts.
 
     Raises:
-        NothingLeft: this is the successor, and nothing of the job is alive; the console is still open.
+        NothingLeft: this is the successor, and no part of the job is alive; the console is still open.
         SpecError: the job cannot be started; nothing was.
     """
 

@@ -1,7 +1,7 @@
-"""The requests that a job daemon makes of its running job.
+"""The requests that a daemon can send to its running job.
 
 `ElasticJob` implements them. The methods are called in the loop's thread and return at once: slow work continues in the
-background, and reports to the console. Methods that change something return one line for people about what happens now,
+background, and reports to the console. Methods that change something return one line for people about the consequences,
 and raise `SpecError` if the change is not possible.
 """
 
@@ -41,14 +41,14 @@ class Status(TypedDict):
     measures: tuple[Measures, ...]
     """The measurements of a training with an adaptive batch size, latest last."""
     scheduled_batch: int
-    """The batch of all workers that `schedule_batch` has set, in samples; 0 if the job chooses."""
+    """The batch of all workers together that `schedule_batch` has set, in samples; 0 if the job chooses."""
 
 
 class ControlledJob(Protocol):
     """A running elastic job."""
 
     def stop(self, code: int, why: str) -> None:
-        """End the job with its grace period, or at once at the second call. `code` becomes its exit code."""
+        """End the job with its grace period; a second call ends it at once. `code` becomes its exit code."""
 
     def add_host(self, host: Host, slots: int) -> str:
         """Let workers run on another host, or on more slots of a host that the job has."""

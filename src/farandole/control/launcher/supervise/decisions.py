@@ -22,7 +22,7 @@ class Decisions:
 
     Args:
         state: the initial state, or the state that another launcher has left.
-        carry_out: called with the previous state, and with the actions that follow from the new one.
+        carry_out: called with the previous state, and with the actions of the decision.
         log: called with every reason.
     """
 

@@ -42,7 +42,7 @@ class ElasticJob(SupervisedJob):
             take_over: takes over the job that another launcher has left; None starts a new job.
 
         Raises:
-            NothingLeft: nothing of the job that another launcher had is alive.
+            NothingLeft: no part of the previous launcher's job is alive.
             SpecError: the job cannot begin; nothing was started.
         """
         if take_over is None:
@@ -61,13 +61,13 @@ class ElasticJob(SupervisedJob):
         self._supervisor.happened(events.HostsChanged(tuple((host.label, slots_of(host)) for host in hosts)))
 
     def add_host(self, host: Host, slots: int) -> str:
-        """Let workers run on another host, or on more slots of a host that the job has; return what happens now."""
+        """Let workers run on another host, or on more slots of a host that the job has; return the consequences."""
         self._supervisor.hosts.known.add(replace(host, slots=slots))
         self._hosts_changed()
         return f"host {host.label} has {count(slots, 'slot')} now; workers start there as far as the job needs them"
 
     def remove_host(self, name: str) -> str:
-        """Remove a host at once, with its workers; return what happens now.
+        """Remove a host at once, with its workers; return the consequences.
 
         Raises:
             SpecError: the job does not have the host.
@@ -78,7 +78,7 @@ class ElasticJob(SupervisedJob):
         return f"host {name} is removed, with {named(here) if here else 'no worker'}"
 
     def drain_host(self, name: str) -> str:
-        """Remove a host once its workers have finished their step and left; return what happens now.
+        """Remove a host once its workers have finished their step and left; return the consequences.
 
         Raises:
             SpecError: the job does not have the host.
@@ -92,10 +92,10 @@ class ElasticJob(SupervisedJob):
         return [worker for worker, (site, _) in living(self._supervisor.state).items() if site.label == name]
 
     def scale(self, workers: int) -> str:
-        """Limit the number of workers; return what happens now.
+        """Limit the number of workers; return the consequences.
 
         Raises:
-            SpecError: the job cannot continue with so few.
+            SpecError: the job cannot continue with so few workers.
         """
         least = self._supervisor.state.limits.min_size
         if workers < least:
@@ -105,12 +105,12 @@ class ElasticJob(SupervisedJob):
         return self.resize(least, workers)
 
     def resize(self, min_size: int, max_size: int | None) -> str:
-        """Change the size of the job; return what happens now."""
+        """Change the limits of the job's size; return the consequences."""
         self._supervisor.happened(Resized(min_size, ANY_SIZE if max_size is None else max_size))
         return f"{self._supervisor.state.limits.in_words} from now on"
 
     def schedule_batch(self, samples: int) -> str:
-        """Set the batch of a training with an adaptive batch size, or let the job choose (0). Return what happens."""
+        """Set the batch of a training with an adaptive batch size (0: the job chooses); return the consequences."""
         self._supervisor.service.schedule_batch(samples)
         return (
             f"a batch of {samples} from now on, if its size is adaptive" if samples else "a batch of the job's choice"

@@ -1,4 +1,4 @@
-"""The end of a job: its time limit, and the measures when the end does not come."""
+"""The end of a job: kills agents that do not end in time, and processes that dead agents have left."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def watch_end(
     agents: Callable[[], Iterable[AgentClient]],
     flow: OutputFlow,
 ) -> None:
-    """Kill agents that are stuck. Started when the end begins, so that an idle launcher sleeps.
+    """Kill agents that are stuck. Started only when the job is being ended, so that an idle launcher sleeps.
 
     Args:
         kill_at: returns when agents kill the remaining processes, on the monotonic clock, in seconds.
@@ -49,7 +49,7 @@ async def watch_end(
 
 
 async def sweep_here(mark: str) -> tuple[int, ...]:
-    """Kill processes that a dead agent of this machine has left; return those that survive even SIGKILL.
+    """Kill processes that a dead agent on this machine has left behind; return those that survive even SIGKILL.
 
     Args:
         mark: a variable, as `NAME=value`, in the environment of all these processes.
@@ -63,7 +63,7 @@ async def sweep_here(mark: str) -> tuple[int, ...]:
 
 
 async def sweep_elsewhere(host: Host, ssh: SshOptions, mark: str) -> bool:
-    """Do the same on a host whose agent is lost; return False if the host cannot be reached."""
+    """Kill such processes on a host whose agent is lost; return False if the host cannot be reached."""
     fresh = None
     try:
         fresh = await AgentClient.start(host, False, ssh)

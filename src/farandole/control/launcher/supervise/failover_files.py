@@ -1,7 +1,7 @@
-"""The files that a launcher leaves to its successor, each replaced atomically.
+"""The files that a launcher writes for its successor, each replaced atomically.
 
 They contain the job's secret, so only their user can read them. They are not synced to disk: they must outlive the
-process but not the machine, since the workers do not outlive that either.
+process but not the machine, since the workers do not outlive the machine either.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from farandole.control.launcher.agents.send_gate import SendGate
 from farandole.errors import SpecError
 
 STATE = "state"
-"""The decided state (`JobState`); written before any action that follows from it."""
+"""The name of the decided state (`JobState`), which is written before any action that follows from it."""
 LAUNCHER = "launcher"
-"""Other facts that the launcher knows, about processes and their output."""
+"""The name of the launcher's other facts, about processes and their output."""
 PARTS = (STATE, LAUNCHER)
 
 
 class NothingLeft(SpecError):
-    """Nothing of the job that was to be taken over is alive."""
+    """No part of the job that was to be taken over is alive."""
 
 
 class NotTakenOver(SpecError):
-    """The job continues, but was not taken over. This can be retried: the files are still there."""
+    """The job continues, but was not taken over. Taking over can be retried: the files still exist."""
 
 
 class FailoverStore(Protocol):
-    """The storage in which a launcher leaves the facts that its successor needs.
+    """The storage for the facts that the successor of a launcher needs.
 
     Attributes:
         gate: delays messages until the facts that they follow from are written.
@@ -42,10 +42,10 @@ class FailoverStore(Protocol):
     trouble: str
 
     def save(self, part: str, content: bytes) -> bool:
-        """Replace one part, or begin to; return whether that succeeded."""
+        """Replace one part, or begin to replace it; return whether that succeeded."""
 
     def watch(self, changed: Callable[[bool], None]) -> None:
-        """Call `changed` with False if a write turns out to have failed, and with True once all is written again."""
+        """Call `changed` with False if a write has failed, and with True once everything is written again."""
 
     def left(self, part: str) -> bytes | None:
         """Return the content of a part; None if there is none."""

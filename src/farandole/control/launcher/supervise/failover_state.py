@@ -1,8 +1,8 @@
 """The facts with which the launcher of an elastic job continues after another one was killed.
 
-They are read by a process of the same installation that belongs to the same user or job, so everything except
-`JobState` is pickled. Times are on the monotonic clock of the writer's machine, and are converted to the reader's clock
-if that is another machine.
+They are read by a process of the same user or job, with the same installation, so everything except `JobState` is
+pickled. Times are on the monotonic clock of the writer's machine; a reader on another machine converts them to its own
+clock.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class SavedWorker:
     was_member: bool
     stopped: bool
     over: bool
-    """Whether its end was reported to everyone."""
+    """Whether its end was reported to all parts of the launcher."""
 
     @classmethod
     def of(cls, worker: Worker) -> SavedWorker:
@@ -118,7 +118,7 @@ def read_failover_state(store: FailoverStore | None) -> FailoverState | None:
     """Return the facts that an earlier launcher of this job has left; None if there was none.
 
     Raises:
-        NotTakenOver: they cannot be read.
+        NotTakenOver: the facts cannot be read.
     """
     if store is None or not store.is_whole():
         return None
@@ -155,8 +155,8 @@ class FailoverWriter:
     Args:
         store: the storage; None writes nothing, and the workers end when this launcher is killed.
         take: returns the current facts.
-        followed: called with False if a successor could not continue from the written facts, as on a full disk, and
-            with True once it could again.
+        followed: called with False if a successor cannot continue from the written facts, as on a full disk, and with
+            True once it can again.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class FailoverWriter:
         """The last written state, and the hosts that could start workers then."""
         self._timer: asyncio.TimerHandle | None = None
         self._untold: set[str] = set()
-        """The parts that could not be written in their current form."""
+        """The parts whose current content could not be written."""
         if store is not None:
             store.watch(self._turned_out)
 
@@ -185,7 +185,7 @@ class FailoverWriter:
         return self._store.trouble if self._store is not None else ""
 
     def decided(self, state: JobState, hosts: Iterable[str]) -> None:
-        """Write a decided state: at once if anything follows from it, and the rest soon.
+        """Write a decided state: at once if actions follow from it, otherwise soon.
 
         Args:
             state: the state of the job.
@@ -204,7 +204,7 @@ class FailoverWriter:
         self.changes()
 
     def changes(self) -> None:
-        """Write soon, after changes that nothing follows from."""
+        """Write soon, after changes from which no actions follow."""
         if self._store is not None and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_WRITE_SECONDS, self._write_launcher)
 

@@ -21,7 +21,7 @@ SAVED_MOMENTS = 50
 
 @dataclass(frozen=True)
 class SavedHistory:
-    """The history that a successor of the launcher needs."""
+    """The part of the history that a successor of the launcher needs."""
 
     moments: tuple[Moment, ...] = ()
     losses: int = 0
@@ -31,10 +31,10 @@ class SavedHistory:
 
 
 class JobHistory:
-    """Keeps the last moments of a job, and counts all. Used in the loop's thread.
+    """Keeps the latest moments of a job, and counts all of them. Used in the loop's thread.
 
     Attributes:
-        losses, joins, stalls: their numbers.
+        losses, joins, stalls: numbers of losses, joins and stalls.
         reports: the last progress report of each worker.
 
     Args:
@@ -50,11 +50,11 @@ class JobHistory:
 
     @property
     def moments(self) -> tuple[Moment, ...]:
-        """The last moments, newest last."""
+        """The latest moments, newest last."""
         return tuple(self._moments)
 
     def begins(self, size: int) -> None:
-        """Record that all workers of a job of fixed size are being started."""
+        """Record that all workers of a job of fixed size are about to be started."""
         self._add("world", world_sentence(size, 1), size, 1)
 
     def world_begins(self, world: Announce, workers: Workers, at: float) -> None:
@@ -62,7 +62,7 @@ class JobHistory:
 
         Args:
             world: the world, as it was announced.
-            workers: the workers of the job; by now the ends of the lost ones should be known.
+            workers: the workers of the job; the ends of the lost ones should be known.
             at: when the world began, in seconds since 1970.
         """
         size, generation = len(world.workers), world.generation
@@ -95,7 +95,7 @@ class JobHistory:
             self._add("stall", text, len(state.world), state.generation)
 
     def saved(self) -> SavedHistory:
-        """Return the history for a successor of this launcher: all counts, and the last moments."""
+        """Return the history for a successor of this launcher: all counts, and the latest moments."""
         moments = self.moments[-SAVED_MOMENTS:]
         return SavedHistory(moments, self.losses, self.joins, self.stalls, dict(self._stalls_by_worker))
 
@@ -106,7 +106,7 @@ class JobHistory:
         self._moments.extend(saved.moments)
 
     def forget(self, workers: Workers) -> None:
-        """Forget reports of workers that are not known any more."""
+        """Keep only the reports of these workers."""
         for worker in self.reports.keys() - workers.by_number.keys():
             del self.reports[worker]
 

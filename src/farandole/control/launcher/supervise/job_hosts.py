@@ -1,8 +1,8 @@
-"""The hosts of a job that can start workers: how they become ready, and how they are left or lost.
+"""The hosts of a job: how they become ready, and how they are released or lost.
 
-If the job can continue without a lost host, the workers there are *suspects* at once. They count as ended when that is
-certain: the processes that the agent left were swept, or the agent must have ended them itself, because it has received
-nothing for long enough.
+If the job can continue without a lost host, the workers on it are *suspects* at once. They count as ended when that is
+certain: the processes that the agent has left were killed, or the agent must have ended them itself because it has been
+without the launcher for long enough.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OUTLIVE_SECONDS = 10.0
 
 
 class JobHosts:
-    """The hosts that can start workers, those that are being made ready, and those that are being left.
+    """The hosts of a job: ready ones, ones that are being prepared, and ones that are being released.
 
     Attributes:
         known: all hosts of the job.
@@ -55,13 +55,13 @@ class JobHosts:
 
         Args:
             context: the context of the launch.
-            setup: makes hosts ready while the job runs; None if all were ready before.
+            setup: prepares hosts while the job runs; None if all were ready before.
             workers: the workers of the job.
             control: receives the agents' messages about workers.
             happened: called with events about hosts.
             ends: returns whether the job is being ended.
             background: the background tasks of the job.
-            outlive: seconds for which an agent of this machine waits for another launcher when this one is killed; 0 if
+            outlive: seconds for which an agent on this machine waits for another launcher if this one is killed; 0:
                 there will be none.
         """
         self.known = HostSet()
@@ -89,18 +89,18 @@ class JobHosts:
         return [job_host.agent for job_host in self.ready.values()]
 
     def reach(self, label: str) -> None:
-        """Make a host ready; `HostReady` or `HostNotReady` follows."""
+        """Start to prepare a host; `HostReady` or `HostNotReady` follows."""
         self._setting_up[label] = self._background.spawn(self._set_up(self.known.hosts[label]))
 
     def leave(self, label: str) -> None:
-        """Stop using a host."""
+        """Release a host."""
         if label in self._setting_up:
             self._setting_up.pop(label).cancel()
         if label in self.ready:
             self.ready.pop(label).agent.send(End(0))
 
     async def close(self) -> None:
-        """Return when all agents have ended as ordered, or are lost."""
+        """Wait until all agents have ended as ordered, or are lost."""
         for task in list(self._setting_up.values()):
             task.cancel()
         await asyncio.gather(*self._setting_up.values(), return_exceptions=True)
@@ -134,12 +134,12 @@ class JobHosts:
         task.add_done_callback(self._listening.discard)
 
     def may_be_followed(self, followed: bool) -> None:
-        """Let agents wait for another launcher, or not while there could be none."""
+        """Order agents whether to wait for another launcher if they lose this one."""
         self._followed = followed
         self.let_all_outlive()
 
     def let_all_outlive(self) -> None:
-        """Send the agents the place where they wait for a successor, which must know it already."""
+        """Send the agents the socket at which they wait for a successor; it was saved for the successor before."""
         for job_host in self.ready.values():
             self._let_outlive(job_host)
 
@@ -151,7 +151,7 @@ class JobHosts:
             agent.send(Outlive(job_host.socket_names[-1], seconds if self._followed else 0.0))
 
     async def _listen(self, job_host: JobHost) -> None:
-        """Handle a host's messages until all of it has ended, or is lost."""
+        """Handle a host's messages until its agent and workers have ended, or are lost."""
         agent, label = job_host.agent, job_host.host.label
         watches = []
         if self._setup is not None:
@@ -201,14 +201,14 @@ class JobHosts:
             self._happened(events.HostNotReady(label, str(lost)))
 
     def _forget(self, job_host: JobHost) -> bool:
-        """Forget a host; return whether it was the current one of its name."""
+        """Forget a host; return whether it was the current host of its name."""
         current = self.ready.get(job_host.host.label) is job_host
         if current:
             del self.ready[job_host.host.label]
         return current
 
     async def _make_certain(self, job_host: JobHost, lost: AgentLost) -> None:
-        """Return when nothing of a lost agent's workers is left, as far as that can be known."""
+        """Wait until nothing is left of a lost agent's workers, as far as that can be known."""
         if job_host.agent.local:
             left = await sweep_here(job_host.mark)
             self.survivors += [f"process {pid} on {job_host.host.label}" for pid in left]

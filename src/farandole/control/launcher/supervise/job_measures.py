@@ -7,7 +7,7 @@ from collections import Counter
 from farandole.base.wire.rendezvous import Measures
 
 MOST_MEASURES = 64
-"""Number of configurations whose latest measurement is kept."""
+"""Maximum number of configurations whose latest measurement is kept."""
 
 
 class JobMeasures:

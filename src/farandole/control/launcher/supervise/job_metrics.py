@@ -72,7 +72,7 @@ def serve_job_metrics(
 
 
 def _asker(loop: asyncio.AbstractEventLoop) -> Callable[[Callable[[], _Answer]], _Answer]:
-    """Return a function with which other threads have the loop's thread find an answer."""
+    """Return a function with which other threads call a function in the loop's thread and get its result."""
 
     def ask(question: Callable[[], _Answer]) -> _Answer:
         async def answer() -> _Answer:

@@ -1,4 +1,4 @@
-"""The visible state of a job that this process supervises."""
+"""The visible state of a job, from its supervisor in this process."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from farandole.control.launcher.supervise.supervisor import Supervisor
 _NOTHING_TOLD = Progress(0, 0.0)
 _NO_PACE = Pace(0, None, None)
 MOST_ENDED = 20
-"""Number of ended workers that are shown: the last ones."""
+"""Number of ended workers that are shown: the latest ones."""
 
 
 class SupervisedJob:
-    """Answers the requests that are the same for a job of any kind: see `control.ControlledJob`.
+    """Answers the requests that are the same for all kinds of jobs: see `control.ControlledJob`.
 
     Args:
         supervisor: the supervisor of the job.

@@ -16,7 +16,7 @@ SECRET_BYTES = 32
 
 @dataclass(frozen=True)
 class LaunchContext:
-    """One job, and the objects that report on it."""
+    """The spec of one job, and the objects that its output and reports go to."""
 
     spec: LaunchSpec
     machine: Machine
@@ -30,8 +30,8 @@ class LaunchContext:
     call: bytes | None
     """The pickled call that the workers fetch, if they run a function."""
     observer: Observer
-    """Is told of failures at once."""
+    """Notified of failures at once."""
     name: str = ""
     """The name of the job; "" if it has none."""
     reception: Reception | None = None
-    """Accepts the hosts of the job, which dial; None: the launcher reaches them."""
+    """Accepts the hosts of the job, which dial; None: the launcher connects to them."""

@@ -1,4 +1,4 @@
-"""The messages about an elastic job: ends of its workers, what the job does now, and how long that took."""
+"""The messages about an elastic job: ends of workers, how the job continues, and how long that took."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Messages:
         return self._hold.reason
 
     async def world(self, world: Announce, seconds: float) -> None:
-        """Report a world that has just begun, after that many seconds without one."""
+        """Report a world that has just begun, after `seconds` without a world."""
         lost = [self._workers.by_number[each.worker] for each in world.lost if each.worker in self._workers.by_number]
         for worker in lost:
             worker.told = True
@@ -61,7 +61,7 @@ class Messages:
             )
 
     async def end(self, worker: Worker, world: Sequence[int]) -> None:
-        """Report a worker that has failed, unless the line about the next world does."""
+        """Report a worker that has failed, unless the line about the next world reports it."""
         if worker.number in world:
             await asyncio.sleep(TOLD_SECONDS)
         if not worker.told:
@@ -88,7 +88,7 @@ class Messages:
 
 
 def take_over_message(workers: int, hosts: int, seconds: float, lost: int) -> str:
-    """Return the line of a launcher that has taken over from one that was killed.
+    """Return the line of a launcher that has taken over the job of a killed one.
 
     Args:
         workers: number of live workers.

@@ -1,7 +1,7 @@
 """Converts times of a launcher on another machine, which has another monotonic clock.
 
-A successor on the same machine reads the same clock. Between machines, the difference of their clocks follows from
-their times of day, within the error of those, which does not matter for times of seconds and minutes.
+A successor on the same machine reads the same clock. Between machines, the difference of the clocks is computed from
+their times of day, whose error does not matter for periods of seconds and minutes.
 """
 
 from __future__ import annotations

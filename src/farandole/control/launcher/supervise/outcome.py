@@ -25,45 +25,45 @@ class JobOutcome:
 
     exit_code: int
     report: str = ""
-    """For people; "" if all went well or the user ended it."""
+    """The report for people; "" if the job succeeded or the user ended it."""
     rank: int | None = None
     """The rank that failed first."""
     results: tuple[bytes | None, ...] = ()
     """Results of the workers of `farandole.run`: of the latest world by rank, then of others that finished."""
     raised: bytes | None = None
-    """The exception of the worker that failed first, as it was sent."""
+    """The exception of the worker that failed first, as it was received."""
 
 
 class Running(Protocol):
     """A job that can be ended early."""
 
     def stop(self, code: int, why: str) -> None:
-        """End the job for the user, at once at the second call. `code` becomes the exit code."""
+        """End the job for the user; a second call ends it at once. `code` becomes the exit code."""
 
     def send_signal(self, number: int) -> None:
-        """Send a signal to all workers, whose programs decide about it."""
+        """Send a signal to all workers, whose programs handle it."""
 
     def pause(self) -> None:
-        """Tell the agents that the launcher is about to be stopped, so that they do not consider it lost."""
+        """Inform the agents that the launcher is about to be suspended, so that they do not consider it lost."""
 
 
 class Observer:
-    """Is told of failures and of reported values while workers run; this one ignores them.
+    """Receives failures and reported values while workers run; this base class ignores them.
 
-    Called in the loop's thread, so its methods must return quickly.
+    The methods are called in the loop's thread, so they must return quickly.
     """
 
     def worker_failed(self, rank: int, code: int) -> None:
         """Handle a worker's failure; `code` is its exit code, or 128 plus the number of a signal."""
 
     def ends_others(self, rank: int) -> None:
-        """Handle that the other workers are ended because this one has failed."""
+        """Handle that the other workers are ended because this worker has failed."""
 
     def value_reported(self, rank: int | None, payload: bytes) -> None:
         """Handle a value of `farandole.report`.
 
         Args:
-            rank: the rank of its worker, as far as it has one.
+            rank: the rank of its worker, if it has one.
             payload: the pickled value.
         """
 
@@ -80,7 +80,7 @@ def outcome_of(
 
     Args:
         spec: the launch of the job.
-        end: why and since when the launcher has ended the remaining workers.
+        end: why and since when the launcher ends the remaining workers.
         workers: the last workers of the job.
         world: the worker numbers of the latest world, by rank.
         results: the results of workers of `farandole.run`, by worker.
@@ -108,7 +108,7 @@ def outcome_of(
 
 
 def _to_blame(end: End, world: Sequence[int], records: Sequence[WorkerRecord]) -> WorkerRecord | None:
-    """Return the worker whose failure the report is about."""
+    """Return the worker whose failure is the subject of the report."""
     ended_at = end.since
     if end.worker is not None:
         return next((record for record in records if record.rank == end.worker), None)
@@ -136,7 +136,7 @@ def _last_to_fail(records: Sequence[WorkerRecord], ended_at: float) -> list[Work
 
 
 def _plan_of(workers: Workers, numbers: Sequence[int]) -> LaunchPlan:
-    """Return a plan of only these workers, each on its host; a report does not ask for their places there."""
+    """Return a plan with only these workers, each on its host, for a report, which does not need their places."""
     plans = [worker.job_host.plan for worker in workers.by_number.values()]
     hosts = {plan.hosts[0].name: plan.hosts[0] for plan in plans}
     there: dict[str, list[WorkerPlan]] = {name: [] for name in hosts}
@@ -153,7 +153,8 @@ def _plan_of(workers: Workers, numbers: Sequence[int]) -> LaunchPlan:
 def _by_rank(results: Mapping[int, bytes], workers: Workers, world: Sequence[int]) -> tuple[bytes | None, ...]:
     """Return the results of the latest world's workers by rank, followed by those of other workers that finished.
 
-    A function need not call `init()`, and a worker may finish before the latest world begins: then its number counts.
+    A function need not call `init()`, and a worker may finish before the latest world begins: such results are in the
+    order of the workers' numbers.
     """
     ended_well = {number for number, worker in workers.by_number.items() if worker.record.exit_code == 0}
     others = sorted(ended_well.intersection(results).difference(world))

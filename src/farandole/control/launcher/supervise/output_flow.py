@@ -1,4 +1,4 @@
-"""The flow of output from the agents to the console: written bytes give the agent credit for more."""
+"""The flow of output from the agents to the console: for written bytes, an agent gets credit to send more."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class _Channel:
         self.shown = shown
         self.unwritten = 0
         self.owed = 0
-        """Number of bytes written for which the agent got no credit yet."""
+        """Number of written bytes for which the agent has not got credit yet."""
         self.closed = False
         self.timer: asyncio.TimerHandle | None = None
 
@@ -35,7 +35,7 @@ class OutputFlow:
         unwritten: number of bytes that the agents sent and the console has not written yet.
 
     Args:
-        prompt: whether agents get credit for every byte soon, as they keep unconfirmed output for the next launcher.
+        prompt: whether agents soon get credit for all bytes, as they keep unconfirmed output for the next launcher.
     """
 
     def __init__(self, prompt: bool = False) -> None:

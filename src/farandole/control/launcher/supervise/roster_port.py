@@ -1,4 +1,4 @@
-"""The roster's port, which the successor of a killed launcher must get again, though another process may have it."""
+"""The roster's port, on which the successor of a killed launcher must listen again: another process may use it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _REST_SECONDS = 0.1
 
 
 class PortLost(Exception):
-    """The port cannot be listened on: most likely another process uses it."""
+    """The port cannot be used: most likely, another process listens on it."""
 
 
 async def listen_again(

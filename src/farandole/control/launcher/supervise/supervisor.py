@@ -2,8 +2,8 @@
 
 Everything here runs in one asyncio loop, including the roster. The console's threads only call back through the loop.
 
-The supervisor holds the one state of the job. Everything that happens to hosts and workers becomes an event;
-`slots.decide` decides, and the supervisor carries the actions out: events that these cause are queued.
+The supervisor owns the only state of the job. Everything that happens to hosts and workers becomes an event;
+`slots.decide` decides, and the supervisor carries the actions out; events that they cause are queued.
 """
 
 from __future__ import annotations
@@ -63,14 +63,14 @@ class Supervisor:
         failover: writes the facts that a successor needs.
         measures: the measurements of the training.
         background: the background tasks of the job.
-        holds_end: whether the end of the job waits, because not all of its agents are known yet.
-        has_taken_over: whether this launcher has taken over the hosts of another one.
+        holds_end: whether the end of the job is delayed because not all of its agents are known yet.
+        has_taken_over: whether this launcher has taken over the hosts of another launcher.
 
     Args:
         context: the context of the launch.
         state: the initial state of the job, or the state that another launcher has left.
-        secret: the secret that workers must prove to hold.
-        setup: makes hosts ready while the job runs; None if all were ready before.
+        secret: the secret that workers must prove to have.
+        setup: prepares hosts while the job runs; None if all were ready before.
         store: the storage of the facts that the successor of an elastic job's launcher needs; None for none.
     """
 
@@ -117,11 +117,11 @@ class Supervisor:
     # --- called from outside, in the loop's thread --------------------------------------------------------------
 
     def stop(self, code: int, why: str) -> None:
-        """End the job for the user, at once at the second call. `code` becomes the exit code."""
+        """End the job for the user; a second call ends it at once. `code` becomes the exit code."""
         self.happened(events.StopAsked(code, why, self._context.spec.end_grace))
 
     def send_signal(self, number: int) -> None:
-        """Send a signal to all workers, whose programs decide about it."""
+        """Send a signal to all workers, whose programs handle it."""
         for agent in self.hosts.agents():
             agent.send(SendSignal(number))
 
@@ -138,7 +138,7 @@ class Supervisor:
         return f"{named}; {follows}"
 
     def pause(self) -> None:
-        """Tell the agents that the launcher is about to be stopped, so that they do not consider it lost."""
+        """Inform the agents that the launcher is about to be suspended, so that they do not consider it lost."""
         for agent in self.hosts.agents():
             if not agent.local:
                 agent.pause()
@@ -164,12 +164,12 @@ class Supervisor:
 
     @property
     def timeline(self) -> str:
-        """The file in which rank 0 keeps the job's timeline, on its host; "" if none is kept from the beginning."""
+        """The file on rank 0's host with the job's timeline; "" if none is written from the beginning."""
         path: str = self._context.spec.settings.get("timeline") or ""
         return "" if path.upper() in ("", "DYNAMIC") else os.path.abspath(path)
 
     async def run(self, begin: Callable[[], Awaitable[None]], hint: Callable[[HostPlan, str], str]) -> JobOutcome:
-        """Begin the job, and return when nothing of it is left.
+        """Begin the job, and return its outcome when no part of it is left.
 
         Args:
             begin: begins the job, or takes it over.
@@ -177,7 +177,7 @@ class Supervisor:
                 the failure itself.
 
         Raises:
-            NothingLeft: nothing of the job that another launcher had is alive.
+            NothingLeft: no part of the previous launcher's job is alive.
             SpecError: the job cannot begin; nothing was started.
         """
         try:
@@ -219,7 +219,7 @@ class Supervisor:
             self._context.observer.value_reported(rank, report.payload)
 
     def worker_over(self, worker: Worker) -> None:
-        """Record that a worker has certainly ended, and sends nothing more."""
+        """Record that a worker has certainly ended and sends no more messages."""
         record, ends = worker.record, self.ends
         worker.over.set()
         self.status.worker_ended(record.rank)
@@ -272,7 +272,7 @@ class Supervisor:
             self._note(action)
 
     def _note(self, action: Action) -> None:
-        """Do the launcher's part of a decision of the roster in an elastic job."""
+        """Carry out the launcher's part of a roster's action."""
         if isinstance(action, Evict):
             self._context.log(f"worker {action.worker} is ended: {action.why}")
             if action.worker in self.workers.by_number:
@@ -286,7 +286,7 @@ class Supervisor:
             self.background.spawn(self._report_world(action, self.service.seconds_without_world, time.time()))
 
     async def _report_world(self, world: Announce, seconds: float, at: float) -> None:
-        """Report and record a world, once the reasons of its losses are known."""
+        """Report and record a world, once the reasons for its losses are known."""
         await self.messages.world(world, seconds)
         self.history.world_begins(world, self.workers, at)
         self.failover.changes()  # A successor must know it, too.
@@ -325,7 +325,7 @@ class Supervisor:
         return self.state.end is not None and self.state.end.stop_code is not None
 
     def end_agents(self, grace: float) -> None:
-        """Order all agents to end their workers, and then themselves."""
+        """Order all agents to end their workers, and then to exit."""
         for agent in self.hosts.agents():
             agent.send(EndAgent(grace))
 
@@ -347,7 +347,7 @@ class Supervisor:
         return LauncherFacts.of(setup, self.hosts, self.workers, self.history)
 
     def _may_be_followed(self, followed: bool) -> None:
-        """Tell the user whether another launcher could continue from the failover files."""
+        """Warn the user if no other launcher could continue from the failover files, and report when one can again."""
         self.hosts.may_be_followed(followed)
         if followed:
             self._context.console.say("farandole: the failover state is written again")

@@ -34,17 +34,17 @@ _REST_SECONDS = 0.5
 async def take_over(
     job: Supervisor, left: FailoverState, setup: HostSetup, listen: Callable[[], Awaitable[object]], console: Console
 ) -> None:
-    """Continue the job of a killed launcher; the supervisor already has the state that it left.
+    """Continue the job of a killed launcher, whose last state the supervisor already has.
 
     Args:
         job: the supervisor of this launcher.
         left: the facts that the killed launcher has left.
-        setup: leads to the agents.
-        listen: lets workers reach the roster.
+        setup: connects to the agents.
+        listen: starts the roster's listener for workers.
         console: the terminal that messages are written to.
 
     Raises:
-        NothingLeft: nothing of the job is alive.
+        NothingLeft: no part of the job is alive.
         AgentLost: ssh is missing on this machine.
     """
     job.holds_end = True
@@ -75,7 +75,7 @@ async def take_over(
 
 
 def _holds_up(job: Supervisor, left: FailoverState, label: str) -> bool:
-    """Return whether waiting for a host only delays the others: these stand still, and its workers have ended."""
+    """Return whether waiting for a host only delays the others: they wait for a world, and its workers have ended."""
     here = {number for number, (site, _) in living(left.state).items() if site.label == label}
     return job.service.members_wait and here.intersection(left.state.world) <= job.service.known_to_have_ended
 
@@ -90,7 +90,7 @@ async def _heard(job: Supervisor, listening: asyncio.Task[None]) -> None:
 
 
 def _decide_on_missed_events(job: Supervisor) -> None:
-    """Make the decisions that follow from events that occurred while there was no launcher."""
+    """Decide on events that occurred while there was no launcher."""
     for worker in [each for each in job.workers.by_number.values() if each.record.ended and not each.over.is_set()]:
         job.worker_over(worker)
     for number in living(job.state).keys() - job.workers.by_number.keys():
@@ -171,7 +171,7 @@ def _have_worker(workers: Workers, left: SavedWorker, job_host: JobHost) -> None
 
 
 async def _resumed(job_host: JobHost) -> Resumed | None:
-    """Wait until an agent has reported its state; None if it is lost, which the host is told too."""
+    """Return the state that an agent reports; None if the agent is lost, or does not report in time."""
     try:
         return await asyncio.wait_for(job_host.agent.resumed(), TAKE_OVER_SECONDS)
     except AgentLost:

@@ -1,6 +1,6 @@
 """Handles the agents' messages about workers.
 
-The end of a worker is reported at once, except that the last message of a dead worker is awaited for a moment.
+The end of a worker is reported at once, but the last message of a dead worker is awaited for a moment.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class WorkerControl:
         service: the workers' side of the roster, which reads their messages.
         happened: called with events that cannot wait until a worker's end is certain.
         status: the line that shows the number of workers.
-        over: called with a worker when its end is certain and it sends nothing more.
+        over: called with a worker when its end is certain and it sends no more messages.
         background: the background tasks of the job.
         log: called with lines that are printed with --verbose only.
     """
@@ -95,7 +95,7 @@ class WorkerControl:
                 self._process_ended(worker, NotStarted(worker.number, "the launcher was killed before it did that"))
 
     def have_ended(self, workers: Sequence[Worker], lost: AgentLost) -> None:
-        """Record that the workers of a host have ended with it, and that its loss is the reason."""
+        """Record that the workers of a lost host have ended because of its loss."""
         for each in workers:
             each.lost_with_host(lost)
             self._status.worker_ended(each.number)

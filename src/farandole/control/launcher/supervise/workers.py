@@ -1,4 +1,4 @@
-"""The workers of a job: their hosts, their output, and the ends of former workers."""
+"""The workers of a job: their hosts, their output, and how former workers ended."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ _OF_STATE_LOST = f"{StateLostError.__module__}.{StateLostError.__qualname__}"
 
 
 class Worker:
-    """One worker, from its start on.
+    """One worker, from its start.
 
     Attributes:
         record: the facts about its end; `rank` is the worker's number.
         job_host: its host.
         started_at: when it was started, on the monotonic clock, in seconds.
-        over: set when its end was reported to everyone.
+        over: set when its end was reported to all parts of the launcher.
         told: whether its end was reported to people.
         was_member: whether it is, or was, in a world.
         stopped: whether the launcher itself has ended it.
-        is_suspended: whether it is stopped by SIGSTOP, according to its agent, or was when it ended.
+        is_suspended: whether it is stopped by SIGSTOP, or was when it ended, according to its agent.
         stalled: the timer that runs while it is stopped.
     """
 
@@ -61,7 +61,7 @@ class Worker:
 
     @property
     def number(self) -> int:
-        """The number by which the roster knows it."""
+        """Its number in the roster."""
         return self.record.rank
 
     @property
@@ -71,7 +71,7 @@ class Worker:
 
     @property
     def end(self) -> str:
-        """How it ended, in a few words; "" if unknown, or if it left or was ended: then the roster knows the reason."""
+        """How it ended, in a few words; "" if unknown, or if it left or was ended, where the roster has the reason."""
         by_us = self.stopped and self.record.exit_code in (-signal.SIGTERM, -signal.SIGKILL)
         if not self.record.ended or self.record.exit_code == 0 or by_us:
             return ""
@@ -80,7 +80,7 @@ class Worker:
 
     @property
     def kind_of_end(self) -> str:
-        """How it ended, in the terms of `WorkerEnded.how`."""
+        """How it ended: one of the values of `WorkerEnded.how`."""
         code = self.record.exit_code
         if code == 0:
             return SUCCEEDED
@@ -125,17 +125,17 @@ class Worker:
 
 
 class Workers:
-    """All live workers, and the last that have ended.
+    """All live workers, and the latest that have ended.
 
     Attributes:
         by_number: the workers.
         flow: the flow of their output.
-        noun: what people call a worker, with its number: `rank` if it keeps its rank, `worker` if ranks change.
+        noun: the noun for a worker in messages: `rank`, or `worker` if ranks can change.
 
     Args:
         spec: the launch of the job.
         console: the terminal for the output.
-        ranks: the constant number of workers, numbered by their ranks; None if workers come and go.
+        ranks: number of workers in a job of fixed size, in which workers are numbered by rank; None: an elastic job.
     """
 
     def __init__(self, spec: LaunchSpec, console: Console, ranks: int | None) -> None:
@@ -162,7 +162,7 @@ class Workers:
         return worker
 
     def resume_output(self, job_host: JobHost, streams: Iterable[tuple[int, int]]) -> None:
-        """Continue to receive the output of workers of a host, after another launcher."""
+        """Continue to receive the output of a host's workers, from the point that another launcher has reached."""
         open_ones = set(streams)
         for number in {number for number, _ in open_ones}:
             ours = {each: stream for each, stream in self._streams(number).items() if each in open_ones}

@@ -56,7 +56,7 @@ _STARTED_BY: Mapping[str, tuple[Flavour, ...]] = {
 
 
 def check_library(flavour: Flavour, library: str) -> None:
-    """Reject an MPI library that is incompatible with the program that starts the workers.
+    """Reject an MPI library that does not belong to the program that starts the workers.
 
     Args:
         flavour: vendor of the program.
@@ -94,6 +94,6 @@ def command_line(flavour: Flavour, order: LaunchOrder) -> tuple[str, ...]:
 
 
 def environment_of(flavour: Flavour) -> Mapping[str, str]:
-    """Return the variables that the program needs where it has no option."""
+    """Return environment variables for the program, for choices for which it has no option."""
     # Workers are not bound to cores: their threads would have to share one.
     return {"I_MPI_PIN": "0"} if flavour is Flavour.INTEL_MPI else {}

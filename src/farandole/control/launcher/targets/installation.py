@@ -1,4 +1,4 @@
-"""The command that installs packages, such as this very farandole, on a host."""
+"""The command that installs packages, such as this version of farandole, on a host."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def install_command(
 ) -> str:
     """Return a command line, to be run on this machine, that installs the packages of modules into a host's Python.
 
-    A farandole that was installed from source or from a file is not in any index: a wheel of it is copied there first.
+    A farandole that was installed from source or from a file is not in any index: its wheel is copied there first.
 
     Args:
         host: the host to install on.

@@ -28,9 +28,9 @@ class Starter:
     program: str
     """`mpirun` or `srun`."""
     arguments: tuple[str, ...] = ()
-    """The user's own arguments for the program; they follow ours."""
+    """The user's own arguments for the program; they follow farandole's."""
     binding: tuple[str, ...] | None = None
-    """The user's arguments that bind workers to cores, instead of ours; None: ours."""
+    """The user's arguments that bind workers to cores, in place of the default ones; None: the default ones."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class LaunchOrder:
     program: str
     size: int
     hosts: tuple[Host, ...]
-    """The hosts with their slots, which add up to the size. Empty: wherever the program starts workers by default."""
+    """The hosts with their slots, which add up to the size. Empty: the program's default."""
     names: tuple[str, ...]
     """Variables that workers on other hosts must get from the program's environment."""
     command: tuple[str, ...]
@@ -75,5 +75,5 @@ def read_arguments(flag: str, text: str) -> tuple[str, ...]:
 
 
 def written_with_slots(hosts: Sequence[Host]) -> str:
-    """Format hosts with their slots, such as `h1:4,h2:4`."""
+    """Format hosts with their slots, as `h1:4,h2:4`."""
     return ",".join(f"{host.name}:{host.slots}" for host in hosts)

@@ -27,7 +27,7 @@ class LocalNames:
         self._addresses: set[str] | None = None
 
     def has(self, host: Host) -> bool:
-        """Return whether a host is this machine. A name with a user is not: another user is to run things there."""
+        """Return whether a host is this machine. A name with a user is not, because the workers run as another user."""
         if "@" in host.name:
             return False
         if host.name in self._names:
@@ -41,7 +41,7 @@ class LocalNames:
     def which(self, hosts: Sequence[Host]) -> list[bool]:
         """Return for each host whether it is this machine.
 
-        A name server that does not answer is not waited for: this machine's names are in local files.
+        Name servers are not waited for: this machine's names are in local files.
         """
         local = dict.fromkeys(hosts, False)
         todo: queue.SimpleQueue[Host] = queue.SimpleQueue()

@@ -1,7 +1,6 @@
 """The arguments of mpirun of each vendor, as data.
 
-Variables are only named here, never given a value: their values are passed in the environment of the command, and from
-there on in its own way.
+The arguments contain only names of variables: their values are in the environment of the command, which passes them on.
 """
 
 from __future__ import annotations

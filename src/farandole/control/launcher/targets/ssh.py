@@ -17,7 +17,7 @@ CONNECT_SECONDS = 10
 def ssh_command(host: Host, options: SshOptions, module: Sequence[str] = AGENT) -> list[str]:
     """Return the command that starts an agent, or another module of ours, on another host.
 
-    It contains no secrets: all that an agent must know is sent to its standard input.
+    It contains no secrets: everything that an agent needs is sent to its standard input.
 
     Example:
         >>> ssh_command(Host("h1", python="/opt/py/bin/python"), SshOptions(port=2222))[-3:]
@@ -40,7 +40,7 @@ def is_ssh(options: SshOptions) -> bool:
 
 
 def by_hand(host: Host, options: SshOptions, command: str = "") -> str:
-    """Return the command line with which a person reaches a host in the same way as the launcher.
+    """Return the command line with which a person can reach a host in the same way as the launcher.
 
     Example:
         >>> by_hand(Host("h1"), SshOptions(port=2222), "python3 -V")
