@@ -67,7 +67,7 @@ def test_the_program_that_starts_the_workers_is_chosen_by_flags(
 @pytest.mark.parametrize(
     ("flags", "told", "hint"),
     [
-        ("--mpi --min-np 1", "--mpi and elastic training: an MPI world has a fixed set", "leave --mpi away"),
+        ("--mpi --min-np 1", "--mpi and elastic training: an MPI world has a fixed set", "omit --mpi"),
         ("--mpi --host-discovery-script ./hosts", "workers cannot come and go", "--host-discovery-script"),
         ("--mpi --output-filename logs", "--output-filename does not work together with --mpi", "--mpi-args"),
         ("--mpi --mpi-args=a'b", '--mpi-args: "a\'b" cannot be split: No closing quotation', "quote it"),

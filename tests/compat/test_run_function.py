@@ -98,7 +98,7 @@ def test_an_exception_in_the_function() -> None:
         ({"min_num_proc": 2, "max_num_proc": 2, "slots": 1, "reset_limit": 2}, "-np 1 is outside the job's limits"),
         ({"host_discovery_script": "find", "cooldown_range": [3, 2]}, "a cooldown of 3 to 2 s"),
         ({"host_discovery_script": "find", "cooldown_range": [1]}, "range of 1 numbers"),
-        ({"host_discovery_script": "find", "hosts": "localhost:1"}, "a script is to find them"),
+        ({"host_discovery_script": "find", "hosts": "localhost:1"}, "a host discovery script are given"),
         ({"num_proc": 0}, "0 workers"),
     ],
 )

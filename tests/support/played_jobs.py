@@ -385,7 +385,7 @@ def _current() -> PlayedSession:
 
 def _reform(why: str, open: bool) -> None:
     session = _current()
-    session.enter_next(session.turn_away(why), open=open)
+    session.enter_next(session.abandon_world(why), open=open)
 
 
 # In the place of `farandole.worker.core.basics`, for a session in each thread.

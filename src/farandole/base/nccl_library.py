@@ -65,13 +65,13 @@ def question(path: str) -> tuple[str, ...]:
 def choose(asked: str = "") -> str:
     """Return the path of the library that this process should load.
 
-    Whatever is loaded first decides for the whole process, and that should be the framework's.
+    The whole process uses the library that is loaded first, which should be the framework's.
 
     Args:
         asked: the path that the user chose; "": none.
 
     Returns:
-        "" for the one that is loaded already, or else the one that the loader finds.
+        "" for the library that is already loaded or, if none is, the one that the loader finds.
     """
     if asked or _loaded() is not None:
         return asked
@@ -82,7 +82,7 @@ def choose(asked: str = "") -> str:
 def version(asked: str = "") -> int:
     """Return the version of the library that a worker would use, such as 23007 for NCCL 2.30.7; 0 if there is none.
 
-    If this process has not loaded the library, another one is asked, so that this one stays free to load the
+    If this process has not loaded the library, a child process loads it, so that this one can still load the
     framework's.
 
     Args:
@@ -109,7 +109,7 @@ def _loaded() -> ctypes.CDLL | None:
 
 
 def version_text(number: int) -> str:
-    """Return a version as people write it.
+    """Return a version number as text.
 
     Example:
         >>> version_text(23007), version_text(2708)

@@ -1,6 +1,6 @@
-"""The names that users of Horovod rely on.
+"""The names of Horovod that its users' scripts rely on.
 
-The distribution farandole-horovod holds no more than the name `horovod` (`aliases` gives it its modules) and the
-command `horovodrun`; all that they do is here. Names and places of functions are Horovod's own where its users import
-them, also those that begin with an underscore.
+The distribution farandole-horovod contains only the package `horovod`, whose modules `aliases` provides, and the
+command `horovodrun`; their code is here. Functions have the names and modules from which Horovod's users import them,
+including names that begin with an underscore.
 """

@@ -1,9 +1,9 @@
-"""Makes `import horovod.X` give the very modules of farandole, not copies of them.
+"""Makes `import horovod.X` return farandole's modules themselves, not copies of them.
 
-`horovod.torch` and `farandole.torch` are one object, so they share one world, one `ProcessSet`, one exception class,
-and what is pickled in one process under the one name is the same thing in another under the other. A finder at the
-front of `sys.meta_path` does it: it loads farandole's module and enters it in `sys.modules` under Horovod's name too.
-Child processes that import `horovod` get the finder with it; forked ones have it already.
+`horovod.torch` and `farandole.torch` are one object, so they share one world, one `ProcessSet` and one exception class,
+and an object pickled under one name can be unpickled under the other. A finder at the front of `sys.meta_path` loads
+farandole's module and also enters it in `sys.modules` under Horovod's name. Child processes that import `horovod`
+install the finder too; forked ones already have it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _PREPARED = "is not there: fit prepares the data by itself, and fit_on_parquet r
 _INSIDE = "is not there: it was the inside of Horovod's launcher, and farandole's works otherwise"
 _AGGREGATION = "is not there: pass backward_passes_per_step to DistributedOptimizer"
 
-# What people will look for, and why it is not found. Counts for all that is below, too.
+# Modules that users may look for, and why they do not exist; also for all submodules.
 MISSING = {
     "horovod._keras": "is not there: it was the inside of Horovod's Keras. horovod.keras is there",
     "horovod.tensorflow.gradient_aggregation": _AGGREGATION,
@@ -90,7 +90,7 @@ MISSING = {
 # Modules that scripts reach as attributes of a package without importing them.
 _ATTRIBUTES = {"horovod.torch": ("mpi_ops", "functions"), "horovod.tensorflow": ("mpi_ops", "util")}
 
-# Modules that hold names that a package of Horovod's has and ours has not.
+# Modules with the names of a package of Horovod's that farandole's lacks.
 _NAMES = {
     "horovod.keras": "farandole.compat.keras_names",
     "horovod.tensorflow": "farandole.compat.tensorflow.names",
@@ -99,7 +99,7 @@ _NAMES = {
 
 
 def install() -> None:
-    """Serve Horovod's names in this process.
+    """Provide Horovod's modules in this process.
 
     Raises:
         ImportError: PyPI's horovod is installed as well.
@@ -114,10 +114,10 @@ def install() -> None:
 
 
 def attribute(name: str) -> Any:
-    """Return an attribute that the package `horovod` has besides its sub-modules.
+    """Return an attribute of the package `horovod` that is not a submodule.
 
     Raises:
-        AttributeError: it has none of that name.
+        AttributeError: there is no such attribute.
     """
     if name == "runner":
         return importlib.import_module("horovod.runner")
@@ -127,7 +127,7 @@ def attribute(name: str) -> Any:
 
 
 def home_of(name: str) -> str | None:
-    """Return the name of our module for one of Horovod's, or None if there is none.
+    """Return the name of farandole's module for one of Horovod's, or None if there is none.
 
     Example:
         >>> home_of("horovod.torch.compression")
@@ -151,12 +151,12 @@ def _spec_of(home: str) -> ModuleSpec | None:
 
 
 class Finder:
-    """Finds Horovod's modules in farandole."""
+    """Finds Horovod's modules among farandole's."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return how to load one of Horovod's modules; None for all others."""
+        """Return the spec of one of Horovod's modules; None for all others."""
         if not name.startswith("horovod."):
             return None
         for missing, why in MISSING.items():
@@ -174,7 +174,7 @@ class Finder:
 
 
 class _Folder(Loader):
-    """Loads a package that only holds others."""
+    """Loads a package that contains only submodules."""
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return None
@@ -184,7 +184,7 @@ class _Folder(Loader):
 
 
 class _Missing(_Folder):
-    """Says why a module is not there."""
+    """Raises ImportError with the reason why a module does not exist."""
 
     def __init__(self, why: str) -> None:
         self._why = why
@@ -194,7 +194,7 @@ class _Missing(_Folder):
 
 
 class _Alias(_Folder):
-    """Loads our module under Horovod's name."""
+    """Loads farandole's module under Horovod's name."""
 
     def __init__(self, home: str) -> None:
         self._home = home

@@ -12,10 +12,10 @@ from farandole.worker.observe.observer import start_timeline, stop_timeline
 
 
 class HorovodBasics:
-    """The functions that all front ends have in common, as methods.
+    """The functions that all front ends share, as methods.
 
-    Horovod makes one for each of its libraries; here all of them stand for the one engine of this process, and the
-    arguments, which tell where the library is, mean nothing.
+    Horovod creates one for each of its libraries; here all instances use the one engine of this process, and the
+    arguments, the place of Horovod's library, are ignored.
     """
 
     Average = dtype.Average
@@ -52,7 +52,7 @@ class HorovodBasics:
     stop_timeline = staticmethod(stop_timeline)
 
     def __init__(self, *library: Any) -> None:
-        """Accept where Horovod's library would be."""
+        """Accept the place of Horovod's library, and ignore it."""
 
     def _get_process_set_ids_and_ranks(self) -> dict[int, list[int]]:
         return basics.identity().groups

@@ -1,7 +1,7 @@
-"""Notices that PyPI's horovod is installed beside farandole-horovod.
+"""Detects that PyPI's horovod is installed together with farandole-horovod.
 
-Both own the folder `horovod`. pip does not mind: the one installed later overwrites files of the other, and the one
-is uninstalled takes files of the other along. So nothing works reliably, and it is better to say so.
+Both own the folder `horovod`, and pip does not object: the one installed later overwrites files of the other, and
+uninstalling one removes files of the other. So nothing works reliably, and it is better to refuse.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from importlib import metadata
 
 
 def check() -> None:
-    """Refuse to go on beside PyPI's horovod.
+    """Refuse to run if PyPI's horovod is installed.
 
     Raises:
-        ImportError: it is installed; the text says what to do.
+        ImportError: it is installed; the message says what to do.
     """
     try:
         version = metadata.version("horovod")

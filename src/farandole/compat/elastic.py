@@ -14,12 +14,12 @@ __all__ = ["HorovodInternalError", "HostsUpdatedInterrupt", "ObjectState", "Stat
 
 
 def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Callable[..., Any]:
-    """Return a training function as `hvd.elastic.run` does, that comes to the next world by `reset`."""
+    """Wrap a training function as `hvd.elastic.run` does; `reset` enters the next world."""
     return run_in(_WorldsByReset(reset), func)
 
 
 class _WorldsByReset(JobWorlds):
-    """Worlds that a function of the user's leads to."""
+    """Worlds that are entered by the user's function."""
 
     def __init__(self, reset: Callable[[], Any]) -> None:
         self._reset = reset

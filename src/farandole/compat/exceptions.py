@@ -13,7 +13,7 @@ __all__ = [
 
 
 class HorovodVersionMismatchError(Picklable, ImportError):
-    """A framework of another version than the one that was expected.
+    """The installed version of a framework is not the expected one.
 
     Attributes:
         name: the framework's name.
@@ -28,5 +28,5 @@ class HorovodVersionMismatchError(Picklable, ImportError):
 
 
 def get_version_mismatch_message(name: str, version: str, installed_version: str | None) -> str:
-    """Return the words in which such a mismatch is told."""
+    """Return the message of such a mismatch."""
     return f"{name} is there in version {version}, but version {installed_version} was expected."

@@ -1,7 +1,7 @@
-"""Names of Keras 2 that scripts for Horovod ask optimizers for: loaded with `horovod.tensorflow` and `horovod.keras`.
+"""Names of Keras 2 that scripts for Horovod use on optimizers; loaded with `horovod.tensorflow` and `horovod.keras`.
 
-The optimizers are Keras' own, such as `tf.optimizers.Adam`, beside a `DistributedGradientTape`, in Horovod's examples,
-which ask them for `optimizer.variables()` and `optimizer.lr`.
+The optimizers are Keras' own, such as `tf.optimizers.Adam`: Horovod's examples use them with a
+`DistributedGradientTape`, and read `optimizer.variables()` and `optimizer.lr`.
 """
 
 from importlib.util import find_spec

@@ -1,4 +1,4 @@
-"""`horovod.common.util`: what Horovod's scripts and tests ask about an installation, and small helpers of theirs."""
+"""`horovod.common.util`: functions with which Horovod's scripts and tests inspect an installation, and helpers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def _cache(function: Function) -> Function:
-    """Remember what a function returned for the same arguments."""
+    """Cache a function's results by its arguments."""
     return functools.cache(function)  # type: ignore[return-value]
 
 
@@ -40,7 +40,7 @@ def _cache(function: Function) -> Function:
 
 @_cache
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Return whether a framework can be used: its front end is imported in a process of its own.
+    """Return whether a framework can be used: its front end is imported in a separate process.
 
     Example:
         >>> extension_available("mxnet")
@@ -55,7 +55,7 @@ def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
 
 @_cache
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Return whether a framework sees a GPU, asked in a process of its own."""
+    """Return whether a framework finds a GPU, determined in a separate process."""
     question = SEES_GPU.get(ext_base_name)
     return question is not None and _runs(question, verbose)
 
@@ -73,27 +73,27 @@ def _runs(code: str, verbose: bool) -> bool:
 
 
 def mpi_built(verbose: bool = False) -> bool:
-    """Return whether jobs can talk through MPI."""
+    """Return whether jobs can communicate through MPI."""
     return built.mpi_built()
 
 
 def gloo_built(verbose: bool = False) -> bool:
-    """Return whether jobs can do without MPI."""
+    """Return whether jobs can run without MPI."""
     return built.gloo_built()
 
 
 def nccl_built(verbose: bool = False) -> int:
-    """Return the version of NCCL that moves GPU tensors, or 0."""
+    """Return the version of NCCL that carries GPU tensors, or 0."""
     return built.nccl_built()
 
 
 def ddl_built(verbose: bool = False) -> bool:
-    """Return whether IBM's DDL moves tensors."""
+    """Return whether IBM's DDL carries tensors."""
     return built.ddl_built()
 
 
 def ccl_built(verbose: bool = False) -> bool:
-    """Return whether Intel's oneCCL moves tensors."""
+    """Return whether Intel's oneCCL carries tensors."""
     return built.ccl_built()
 
 
@@ -103,16 +103,16 @@ def get_ext_suffix() -> str:
 
 
 def get_extension_full_path(pkg_path: str, *args: str) -> str:
-    """Return where an extension module would be: `args` are the folders below the file `pkg_path`, and its name."""
+    """Return the path of an extension module: `args` are the folders beside the file `pkg_path`, and its name."""
     *folders, name = args
     return os.path.join(os.path.dirname(pkg_path), *folders, name + get_ext_suffix())
 
 
 def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) -> None:
-    """Check that a framework can be used; there is no extension module to look for, its front end is asked.
+    """Check that a framework can be used, by its front end: farandole has no extension modules.
 
     Raises:
-        ImportError: it cannot.
+        ImportError: it cannot be used.
     """
     framework = args[0] if args and args[0] in EXTENSIONS else os.path.basename(os.path.dirname(pkg_path))
     if not extension_available(framework):
@@ -120,10 +120,10 @@ def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) 
 
 
 def check_installed_version(name: str, version: str, exception: Exception | None = None) -> None:
-    """Compare a framework's version with the one that is installed; warn of a difference.
+    """Compare an expected version of a framework with the installed one; warn of a difference.
 
     Raises:
-        HorovodVersionMismatchError: they differ, and `exception` is what came of it.
+        HorovodVersionMismatchError: they differ, and `exception` is not None.
     """
     from importlib import metadata
 
@@ -143,7 +143,7 @@ def check_installed_version(name: str, version: str, exception: Exception | None
 
 @contextlib.contextmanager
 def env(**kwargs: str | None) -> Iterator[None]:
-    """Set variables of the environment for a while; None leaves one as it is."""
+    """Set environment variables temporarily; those that are None are not changed."""
     given = {name: value for name, value in kwargs.items() if value is not None}
     earlier = {name: os.environ.get(name) for name in given}
     os.environ.update(given)
@@ -158,10 +158,11 @@ def env(**kwargs: str | None) -> Iterator[None]:
 
 
 def get_average_backwards_compatibility_fun(reduce_ops: Any) -> Callable[[Any, bool | None], Any]:
-    """Return a function from the arguments `op` and `average`, only one of which may be given, to an operation.
+    """Return a function that returns the operation for the arguments `op` and `average`, of which only one may be
+    given.
 
     Args:
-        reduce_ops: has `Average` and `Sum`.
+        reduce_ops: an object with the attributes `Average` and `Sum`.
     """
 
     def handle(op: Any, average: bool | None) -> Any:
@@ -183,7 +184,7 @@ def num_rank_is_power_2(num_rank: int) -> bool:
 
 
 def split_list(l: Sequence[Item], n: int) -> list[Sequence[Item]]:  # noqa: E741 - Horovod's name
-    """Cut a list into `n` parts of nearly equal length, the longer ones first.
+    """Split a list into `n` parts of nearly equal length, the longer ones first.
 
     Example:
         >>> split_list([1, 2, 3, 4, 5], 2)

@@ -39,7 +39,7 @@ class _Unfinished:
         """Do nothing: no program needs this world yet."""
 
     def closing(self, session: Session) -> None:
-        """Wait for the programs. Where a rank was lost, or the world was turned away from, they fail at once."""
+        """Wait for the programs. If a rank was lost, or the world was abandoned, they fail at once."""
         if session.world.size == 1:
             return
         try:

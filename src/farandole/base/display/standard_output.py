@@ -1,4 +1,4 @@
-"""Standard output of services that do not use it."""
+"""Silencing the standard output of services that do not use it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The report of `farandole test`: its form, its judgement and its text. `worker.observe.self_test` writes it."""
+"""The report of `farandole test`: its data, its verdict and its text. `worker.observe.self_test` writes it."""

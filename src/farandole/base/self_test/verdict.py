@@ -44,7 +44,7 @@ class Finding:
     slow: tuple[Direction, ...] = ()
     """Directions with low bandwidth."""
     far: tuple[Direction, ...] = ()
-    """Directions with high latency; one for both directions of a link."""
+    """Links with high latency, each as one of its directions."""
 
 
 def judge(report: SelfTestReport) -> list[Finding]:
@@ -106,7 +106,7 @@ def _best(rates: Mapping[Direction, float], end: int) -> dict[int, float]:
 
 
 def _slow_ends(best: Mapping[int, float], limits: Limits) -> set[int]:
-    """Return the nodes whose best is bad; of two, nobody can tell which one it is."""
+    """Return the nodes whose best result is slow; none of two, because there is no third to compare them with."""
     typical = statistics.median(best.values())
     return {node for node, rate in best.items() if len(best) > 2 and rate < limits.part * typical}
 
@@ -141,7 +141,7 @@ def _slow_link_findings(
     sent: Mapping[int, float],
     received: Mapping[int, float],
 ) -> list[Finding]:
-    """Compare each direction that no slow end explains with what its ends do elsewhere, and with the way back."""
+    """Compare each direction without a slow end with the best results of its ends, and with the opposite direction."""
     compared: dict[Direction, str] = {}
     for way, rate in left.items():
         elsewhere, back = min(sent[way[0]], received[way[1]]), way[::-1]
@@ -153,7 +153,7 @@ def _slow_link_findings(
     for way, comparison in compared.items():
         both = way[::-1] in compared
         if both and way[0] > way[1]:
-            continue  # The finding of the other direction tells of both.
+            continue  # The finding of the other direction covers both.
         ends = f"{_name(report, way[0])} {'and' if both else 'to'} {_name(report, way[1])}"
         slowest = min(rates[way], rates[way[::-1]]) if both else rates[way]
         text = f"{'between' if both else 'from'} {ends} go {gigabytes(slowest)} GB/s{_route(report, way)}; {comparison}"

@@ -55,7 +55,7 @@ class Settings:
         "HOROVOD_START_TIMEOUT",
         flag=Flag(
             "start-timeout",
-            "seconds that workers wait in init() for others after the latest one that came (default: "
+            "seconds that workers wait in init() for the others, from the latest call of it (default: "
             "FARANDOLE_START_TIMEOUT, or 30)",
             metavar="S",
             type=float,
@@ -63,8 +63,8 @@ class Settings:
         ),
         engine=True,
     )
-    """Seconds that workers wait in `init()` for others after the latest one that came. Before one calls `init()`,
-    nothing is waited for."""
+    """Seconds that workers wait in `init()` for the others, counted from the latest call of it. Before the first call,
+    there is no time limit."""
     fusion_threshold: int | None = setting(
         None,
         values.count,
@@ -85,8 +85,8 @@ class Settings:
     """Bytes that the workers of a host together send through shared memory at a time. For this and the next three
     settings, rank 0's value is used on all ranks, and a value that is set is not tuned."""
     small_bytes: int | None = setting(None, values.count, "a number of bytes", unset="16 KiB", engine=True)
-    """Up to this size, every worker of a host reduces the whole tensor instead of its slice; with more than 64
-    workers, up to correspondingly less."""
+    """Up to this size, every worker of a host reduces the whole tensor instead of its slice; with more than 64 workers,
+    the size is correspondingly smaller."""
     ring_bytes: int | None = setting(None, values.count, "a number of bytes", unset="64 KiB", engine=True)
     """Above this size, hosts minimize the bytes that they send instead of the number of messages."""
     link_chunk_bytes: int | None = setting(None, values.count, "a number of bytes", unset="256 KiB", engine=True)
@@ -163,8 +163,8 @@ class Settings:
     """The MPI library that the backend `mpi` uses, unless the process has already loaded one."""
     gpu: str = setting("auto", values.gpu_mode, f"one of {', '.join(values.GPU_MODES)}", engine=True)
     """How tensors of GPUs are reduced: `auto` by NCCL as soon as the ranks have formed a communicator, and through host
-    memory until then, or where that cannot be; `nccl` always by NCCL, or the job ends with the reason; `staged` always
-    through host memory."""
+    memory until then, or where that is impossible; `nccl` always by NCCL, or the job fails with the reason; `staged`
+    always through host memory."""
     nccl_library: str | None = setting(
         None, values.text, "a path", unset="the framework's, that of the wheel, or what the loader finds", engine=True
     )
@@ -180,15 +180,15 @@ class Settings:
     elastic: bool = setting(False, values.switch, "0 or 1", "HOROVOD_ELASTIC", engine=True)
     """Whether the job is elastic: workers may come and go. Set by farandole's launcher."""
     grace: float = setting(30.0, values.positive_seconds, "a number of seconds above 0")
-    """Elastic jobs: seconds that a worker has after SIGTERM to leave in good order. Then it ends."""
+    """Elastic jobs: seconds that a worker has after SIGTERM to leave gracefully, before it ends."""
     roster_patience: float = setting(600.0, values.positive_seconds, "a number of seconds above 0")
-    """Elastic jobs: seconds for which a worker looks for its roster if it has lost it. It goes on training
+    """Elastic jobs: seconds that a worker searches for its roster if it has lost it. It continues training
     meanwhile."""
     check_parameters: int = setting(1, values.count, "a number of steps")
     """When a distributed optimizer of PyTorch, TensorFlow or JAX, a `DistributedGradientTape`, or a Keras model in
-    `fit` and `train_on_batch` compares the ranks' parameters, and warns if they differ: 1 at the beginning of the
-    training, a larger number also after each such number of steps, 0 never, for parameters that are meant to differ. In
-    elastic jobs and in graphs of `tf.compat.v1` nothing is compared; in compiled steps of JAX only at the beginning."""
+    `fit` and `train_on_batch` compares the ranks' parameters, and warns if they differ: 1: at the beginning of the
+    training; a larger number N: also every N steps; 0: never, for parameters that are meant to differ. In elastic jobs
+    and in graphs of `tf.compat.v1` nothing is compared; in compiled steps of JAX only at the beginning."""
     elastic_keep_gradients: bool = setting(True, values.switch, "0 or 1")
     """Elastic jobs: whether a worker keeps its own gradients until the step counts, so that only collectives are
     repeated when the world breaks. This costs the memory of the gradients. Without it, the whole step is repeated."""
@@ -234,7 +234,8 @@ class Settings:
         ),
         engine=True,
     )
-    """Seconds of such waiting after which all requests fail on all ranks; 0: never. May be less than the warning's."""
+    """Seconds that ranks wait for others before all requests fail on all ranks; 0: never. May be less than for the
+    warning."""
     stall_check_disable: bool = setting(False, values.switch, "0 or 1", "HOROVOD_STALL_CHECK_DISABLE")
     """Do not warn about ranks that wait for others, and do not end the world because of them."""
     progress: float = setting(0.0, values.seconds, "a number of seconds")

@@ -116,7 +116,7 @@ def gpu_mode(value: str) -> str:
 
 
 def resume(value: str) -> str:
-    """Parse the start of a training: `auto` or `never`."""
+    """Parse whether training resumes from a checkpoint: `auto` or `never`."""
     return _one_of(RESUMES, value)
 
 

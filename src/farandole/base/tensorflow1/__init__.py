@@ -1,8 +1,8 @@
-"""Scripts for TensorFlow 1 that say `import tensorflow as tf`: they get `tensorflow.compat.v1`, by an import hook.
+"""Support for TensorFlow 1 scripts: an import hook makes `import tensorflow` give them `tensorflow.compat.v1`.
 
-`farandole run --tf1`, or the variable that it sets, asks for it. The launcher puts `START_FOLDER` at the front of the
-workers' PYTHONPATH, whose `sitecustomize` installs the hook as soon as Python starts. Where no launcher of ours does,
-`import horovod.tensorflow` does it, if the variable is set. See `farandole.base.tensorflow1.hook`.
+`farandole run --tf1`, or the variable that it sets, requests it. The launcher puts `START_FOLDER` at the front of the
+workers' PYTHONPATH, and its `sitecustomize` installs the hook when Python starts. Under other launchers,
+`import horovod.tensorflow` installs it if the variable is set.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def is_asked_for(environment: Mapping[str, str] = os.environ) -> bool:
     """Return whether the environment asks for TensorFlow 1.
 
     Raises:
-        SettingError: the variable's value is none.
+        SettingError: the variable's value is not valid.
 
     Example:
         >>> is_asked_for({"FARANDOLE_TF1": "1"})

@@ -1,8 +1,8 @@
 """The import hook: which `tensorflow` an import gives depends on whose code imports it.
 
-The user's own modules get `tensorflow.compat.v1`, with all that is new in TensorFlow 2 switched off. Everything that is
-installed, Keras and farandole among it, gets TensorFlow as it is, which it needs. A finder of `sys.meta_path` does not
-know by whom it is asked; `builtins.__import__`, which each import statement calls, does.
+The user's own modules get `tensorflow.compat.v1`, with all that is new in TensorFlow 2 switched off. Installed
+packages, including Keras and farandole, get TensorFlow itself, which they need. A finder in `sys.meta_path` does not
+know which module imports; `builtins.__import__`, which each import statement calls, does.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BELOW = tuple(os.path.join(sysconfig.get_path(name), "") for name in ("stdlib",
 
 
 def install() -> None:
-    """Install the hook in this process, and give modules that have imported TensorFlow already the other one.
+    """Install the hook in this process, and replace TensorFlow in user modules that have already imported it.
 
     If tf_keras is installed, TensorFlow uses it as its Keras: only tf_keras has `tf.layers`, `tf.nn.rnn_cell` and
     sessions.
@@ -99,7 +99,7 @@ class TensorFlow1(ModuleType):
     """`tensorflow` as the user's modules see it: the names of `tensorflow.compat.v1`, and errors for removed names."""
 
     def __init__(self, version_1: ModuleType) -> None:
-        """Make the module.
+        """Create the module.
 
         Args:
             version_1: `tensorflow.compat.v1`.
@@ -162,7 +162,7 @@ def _version_1(name: str, names: Sequence[str]) -> Any:
         names: names that are imported from it.
 
     Raises:
-        ModuleNotFoundError: that is in no TensorFlow any more.
+        ModuleNotFoundError: the name was removed from TensorFlow.
     """
     root, *parts = name.split(".")
     if root == "keras" and not _has_keras_2():

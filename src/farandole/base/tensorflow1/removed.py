@@ -1,4 +1,4 @@
-"""Names of TensorFlow 1 that present versions of TensorFlow lack, with their replacements."""
+"""Names of TensorFlow 1 that current versions of TensorFlow lack, with their replacements."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The files that timelines are written to, and reading them."""
+"""Timeline files: their formats, reading them, and summaries."""

@@ -69,8 +69,8 @@ class ArrayFile:
     """A growing JSON array.
 
     Each write replaces the closing bracket by a comma, the new elements and another bracket, in one system call:
-    concurrent readers find valid JSON. So do readers after the writer was killed, unless that happened in this very
-    call, which the kernel may cut short at the end of a page. Then earlier elements are there, and only the closing
+    concurrent readers find valid JSON. So do readers after the writer was killed, unless it was killed in this call,
+    which the kernel may cut short at the end of a page. Then the earlier elements are there, and only the closing
     bracket is missing, which viewers accept.
     """
 

@@ -4,8 +4,8 @@ The few messages that are needed are written here by hand: their field numbers a
 readable, and a protobuf library would be one more dependency of every worker. A test compares each number with the
 schema that the package `perfetto` has. The format is described at https://perfetto.dev/docs/reference/trace-packet-proto.
 
-A tensor is a track with a track below it for each rank. As in Chrome's format, a file that its writer has not ended is
-as good as one that it has: packets stand one after the other, and what is missing at the end is left out by readers.
+A tensor is a track with a track below it for each rank. As in Chrome's format, a file whose writer was killed can be
+read: packets follow one another, and readers ignore an incomplete last one.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def is_perfetto(path: str | PathLike[str]) -> bool:
 
 
 def varint(value: int) -> bytes:
-    """Encode a number that is not negative.
+    """Encode a non-negative integer as a varint.
 
     Example:
         >>> varint(300).hex()
@@ -70,7 +70,7 @@ def varint(value: int) -> bytes:
 
 
 def field(number: int, value: int | str | bytes) -> bytes:
-    """Encode one field: a number that is not negative, a text, or a message that is encoded already."""
+    """Encode one field: a non-negative integer, a text, or an encoded message."""
     if isinstance(value, int):
         return varint(number << 3 | _VARINT) + varint(value)
     data = value.encode() if isinstance(value, str) else value
@@ -78,7 +78,7 @@ def field(number: int, value: int | str | bytes) -> bytes:
 
 
 def packet_of(record: dict[str, Any]) -> bytes:
-    """Return a record of `trace` as a packet of the trace; b"" for one that says nothing here.
+    """Return a record of `trace` as a packet of the trace; b"" for metadata that this format does not need.
 
     Raises:
         KeyError: the record is of another kind.
@@ -93,7 +93,7 @@ def packet_of(record: dict[str, Any]) -> bytes:
 
 
 def track_uuid(pid: int, tid: int | None = None) -> int:
-    """Return the track of a tensor or, with a rank, the one below it; never 0, which would be none."""
+    """Return the id of a tensor's track or, with `tid`, of that rank's track below it; never 0, which would be none."""
     return (pid + 1 << 24) + (0 if tid is None else tid + 1)
 
 
@@ -170,10 +170,10 @@ class PacketFile:
             reserve: number of bytes below the limit that must stay free.
 
         Returns:
-            How many were added, from the first on.
+            Number of records that were added.
 
         Raises:
-            OSError: they could not be written, as on a full disk. The file is as it was before.
+            OSError: the records could not be written, as on a full disk. The file is unchanged.
         """
         packets = self._file.fitting([self._packet(json.loads(element)) for element in elements], reserve)
         self._file.put(b"".join(packets))
@@ -198,7 +198,7 @@ class PacketFile:
 
 
 def read_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield the fields of a message; of one that is cut short, those that are whole.
+    """Yield the complete fields of a message, which may be truncated.
 
     Raises:
         ValueError: the message is not one that farandole has written.
@@ -223,7 +223,7 @@ def read_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def read_records(data: bytes) -> Iterator[dict[str, Any]]:
-    """Yield a trace that `PacketFile` has written as records like those of `trace`.
+    """Yield the records of a trace that `PacketFile` has written.
 
     Raises:
         ValueError: it is not a trace in Perfetto's format.

@@ -1,11 +1,11 @@
 """The summary of a timeline: stragglers, overlap of communication and computation, and the longest waits.
 
-Pure: from the records of a trace, in either format, to a `Summary`. Terms:
+Pure functions, from the records of a trace in either format to a `Summary`. Terms:
 
 - A *call* is one collective of one tensor, on all ranks that took part.
 - Its *wait* is the time from the first rank's call to the last one's. The others wait for the last rank.
 - A rank's *step* ends when a tensor occurs for the second time. While a rank still makes calls, it computes, as
-  gradients get ready one by one; data that is moved meanwhile is *hidden*. The time after the last call of a step is
+  gradients become ready one by one; data that is moved meanwhile is *hidden*. The time after the last call of a step is
   its *tail*, in which only communication is left. So the overlap is an estimate: computation after the last call, or in
   a step with a single call, is not visible.
 
@@ -34,7 +34,7 @@ class Part(NamedTuple):
     begin: float
     """Time of its call."""
     agreed: float
-    """Time when it knew that all ranks have called."""
+    """Time when it learned that all ranks had called."""
     end: float
 
 
@@ -95,7 +95,7 @@ class Summary:
 
     @property
     def straggler(self) -> RankSummary | None:
-        """The rank for which others waited longest; None: no rank waited, or all were waited for alike."""
+        """The rank for which others waited longest; None: no rank waited, or all were waited for equally."""
         by_time = sorted(self.ranks, key=lambda rank: rank.waited_for, reverse=True)
         if len(by_time) < 2 or not by_time[0].waited_for:
             return None
@@ -156,7 +156,7 @@ def summarize(records: Iterable[dict[str, Any]]) -> Summary:
 def calls_of(parts: Sequence[Part]) -> list[list[Part]]:
     """Return the parts of one tensor's calls, call by call.
 
-    A rank has one part of a call, and no rank begins its part after another one knew that all have begun.
+    A rank has one part of a call, and no rank begins its part after another one has learned that all have begun.
     """
     calls: list[list[Part]] = []
     for part in sorted(parts, key=lambda each: each.agreed):
@@ -191,7 +191,7 @@ def _count_overlap(row: RankSummary, parts: Sequence[tuple[int, Part]]) -> None:
 
 
 def steps_of(parts: Sequence[tuple[int, Part]]) -> list[list[Part]]:
-    """Return the parts of one rank step by step, given each with its tensor."""
+    """Return the parts of one rank, grouped by step; each is given with its tensor."""
     steps: list[list[Part]] = []
     seen: set[int] = set()
     for pid, part in sorted(parts, key=lambda each: each[1].begin):
@@ -224,7 +224,7 @@ class _Reader:
         self.latest = 0.0
         self._open: dict[tuple[int, int], list[tuple[str, float]]] = {}
         self._negotiated: dict[tuple[int, int], tuple[float, float]] = {}
-        """By tensor and rank: when it called, and when it knew, of a call that is under way."""
+        """By tensor and rank: times of the call and of the agreement, for calls in progress."""
 
     def take(self, record: dict[str, Any]) -> None:
         """Add the next record of the file."""

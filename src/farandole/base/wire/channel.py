@@ -250,7 +250,7 @@ def _late(attempt: _Attempt, timeout: float) -> WireError:
 
 
 def _best_known(failures: Sequence[WireError]) -> WireError:
-    """Return one error for all attempts, of the most informative kind: an address that answered counts more."""
+    """Return one error for all attempts, of the most informative kind: that of an address that answered, if any did."""
     order = (AuthenticationFailed, BadMessage, WireTimeout, ConnectionLost)
     kind = next(kind for kind in order if any(isinstance(failure, kind) for failure in failures))
     return kind("; ".join(dict.fromkeys(str(failure) for failure in failures)))

@@ -21,7 +21,7 @@ KEEPALIVE_SECONDS = 6
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """The program that has started the dialer determines in which directory and with which Python workers run."""
+    """The directory and the Python of workers, if the program that started the dialer determines them."""
 
     directory: str
     python: str
@@ -41,13 +41,13 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     lives: bool
     """Whether an agent without a launcher is running there, which may have workers."""
     instance: str = ""
-    """A random text of the dialing process: a second one of the same name waits until the first has ended."""
+    """A random id of the dialing process: a second process with the same name waits until the first has ended."""
     machine: str = ""
     """The machine that the host is on, equal for two hosts that share one."""
     devices: tuple[str, ...] = ()
     """The GPUs that workers there may use, as for CUDA_VISIBLE_DEVICES; (): all, or none."""
     own: Surroundings | None = None
-    """Where workers run; None: as the launcher says."""
+    """The workers' directory and Python; None: the launcher chooses them."""
 
 
 class Begin(msgspec.Struct, frozen=True, tag="begin"):

@@ -8,7 +8,7 @@ from farandole.base.wire import clock
 
 
 def here() -> tuple[str, str]:
-    """Return which host this is, equal for two processes if they share one, and what people call it."""
+    """Return the host's identifier, which is the same for all processes on it, and its name for messages."""
     hostname = socket.gethostname()
     # Machines may share a name, and containers a kernel; what shares both is a host.
     return f"{hostname} {clock.identity()}", hostname

@@ -238,7 +238,7 @@ class ReportedValue(msgspec.Struct, frozen=True, tag="value"):
     """A value for the program that has started the job. It may be lost."""
 
     payload: bytes
-    """Pickled. The launcher unpickles it only where a function was given that takes it."""
+    """The pickled value. The launcher unpickles it only if the user gave it a callback for values."""
 
 
 class Holds(msgspec.Struct, frozen=True, tag="holds"):

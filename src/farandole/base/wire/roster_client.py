@@ -178,9 +178,10 @@ class RosterClient:
 
         Args:
             contact: data that the other workers need to reach this one.
-            timeout: seconds that the roster waits after the latest worker has joined; None: in an elastic job, the
-                roster knows.
-            host: identifier of this worker's host, equal for workers that share it; "": the launcher has planned it.
+            timeout: seconds that the roster waits after the latest worker has joined; None: the roster's own limit, in
+                an elastic job.
+            host: identifier of this worker's host, equal for workers that share it; "": the launcher has planned the
+                places.
             hostname: the host's name, for messages.
             generation: number of the world that this worker was in; 0: none.
             trained: whether it holds the job's state.
@@ -238,7 +239,7 @@ class RosterClient:
         self._notify(measures)
 
     def report_value(self, payload: bytes) -> None:
-        """Give a pickled value to the launcher. It may be lost with the connection."""
+        """Send a pickled value to the launcher. It may be lost with the connection."""
         self._notify(ReportedValue(payload))
 
     def fetch_call(self) -> bytes:

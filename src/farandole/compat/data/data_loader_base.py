@@ -27,19 +27,19 @@ class BaseDataLoader:
             yield self._process_batch(batch)
 
     def _process_batch(self, batch: Any) -> Any:
-        """Return a batch as the trainer wants it; a trainer may override this."""
+        """Return a batch in the form for the trainer; subclasses may override this."""
         return batch
 
 
 class AsyncDataLoaderMixin:
-    """Lets a thread read batches ahead. Stands before the loader's class, as its `__iter__` is to win.
+    """Makes a thread prefetch batches. List it before the loader's class, so that its `__iter__` is used.
 
-    The thread reads epoch after epoch, and pauses when the queue is full. What `_iterate` raises is raised where the
-    batches are used.
+    The thread reads epoch after epoch, and pauses when the queue is full. An exception of `_iterate` is raised where
+    the batches are used.
 
     Args:
-        async_loader_queue_size: how many batches to read ahead; 0: no thread, none.
-        debug_data_loader: print when reading begins and ends.
+        async_loader_queue_size: number of batches to prefetch; 0: none, and no thread.
+        debug_data_loader: whether to print when reading begins and ends.
 
     Example:
         >>> class Numbers(BaseDataLoader):

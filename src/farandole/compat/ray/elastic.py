@@ -33,8 +33,8 @@ class TestDiscovery(RayHostDiscovery):
     """Finds a random part of the slots of a Ray cluster, between two numbers of hosts.
 
     Args:
-        min_hosts: the least number of hosts.
-        max_hosts: the most hosts.
+        min_hosts: the minimum number of hosts.
+        max_hosts: the maximum number of hosts.
         change_frequency_s: seconds between two changes.
         use_gpu: whether workers need GPUs.
         cpus_per_slot: CPUs of each worker.
@@ -70,10 +70,10 @@ class TestDiscovery(RayHostDiscovery):
 
 
 class ElasticRayExecutor:
-    """Runs elastic jobs. `RayExecutor(min_workers=...)` has taken its place.
+    """Runs elastic jobs. New scripts should use `RayExecutor(min_workers=...)`.
 
     Args:
-        settings: the object of `create_settings`.
+        settings: the result of `create_settings`.
         use_gpu: whether each worker needs GPUs.
         cpus_per_slot: CPUs of each worker.
         gpus_per_slot: GPUs of each worker; 1 with `use_gpu`.
@@ -145,7 +145,7 @@ class ElasticRayExecutor:
         )
 
     def start(self) -> None:
-        """Wait for the resources of the least number of workers."""
+        """Wait for the resources of the minimum number of workers."""
         self._workers.start(extra_env_vars=self._env_vars)
 
     def run(self, worker_fn: Callable[[], Any], callbacks: Sequence[Callable[[Any], Any]] | None = None) -> list[Any]:
@@ -153,7 +153,7 @@ class ElasticRayExecutor:
 
         Args:
             worker_fn: the function, without arguments.
-            callbacks: functions that get each value that a worker gives to `ray_logger.log`.
+            callbacks: functions that are called with each value that a worker passes to `ray_logger.log`.
         """
         try:
             return self._workers.run(worker_fn, callbacks=callbacks)

@@ -11,7 +11,7 @@ __all__ = ["create_placement_group"]
 def create_placement_group(
     resources_per_bundle: Mapping[str, float], num_bundles: int, pg_timeout: float, pg_strategy: str
 ) -> Any:
-    """Return a placement group of equal bundles that is ready.
+    """Create a placement group of equal bundles, and return it when it is ready.
 
     Args:
         resources_per_bundle: the resources of each bundle, by name.
@@ -20,7 +20,7 @@ def create_placement_group(
         pg_strategy: `PACK`, `SPREAD`, `STRICT_PACK` or `STRICT_SPREAD`.
 
     Raises:
-        TimeoutError: the resources are not there in time.
+        TimeoutError: the resources are not available in time.
     """
     from ray.util import placement_group, remove_placement_group
 

@@ -12,14 +12,16 @@ __all__ = ["detect_nics", "map_blocking", "nics_to_env_var"]
 
 
 def map_blocking(fn: Callable[[Any], Any], collection: Iterable[Any]) -> list[Any]:
-    """Call a function that returns a reference of Ray with each element, and return the values."""
+    """Call a function, which returns a Ray object reference, for each element, and return the values."""
     return list(use_ray().get([fn(each) for each in collection]))
 
 
 def detect_nics(
     settings: Any, all_host_names: Sequence[str] | None = None, node_workers: Sequence[Any] | None = None
 ) -> set[str]:
-    """Return the interfaces of `settings`, or else all of this machine. Workers find those that reach each other."""
+    """Return the interfaces of `settings` or, without any, all of this machine. Workers find out which ones connect
+    them.
+    """
     return set(settings.nics or (each.interface for each in addresses()))
 
 

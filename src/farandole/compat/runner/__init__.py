@@ -14,7 +14,7 @@ _DEPRECATED = {"np": "num_proc", "min_np": "min_num_proc", "max_np": "max_num_pr
 
 
 class _HorovodArgs(argparse.Namespace):
-    """The result of `launch.parse_args` for an empty command line, to be changed attribute by attribute.
+    """The arguments of an empty command line, whose attributes can be changed.
 
     `np`, `min_np` and `max_np` are other names of `num_proc`, `min_num_proc` and `max_num_proc`.
     """
@@ -39,9 +39,9 @@ _FRONT_ENDS = ("horovod.keras", "horovod.tensorflow", "horovod.tensorflow.keras"
 
 
 def _with_names(modules: Sequence[str], func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call a function in a worker that has these modules, as the process has from which the function came.
+    """Call a function in a worker after importing modules that the sending process had imported.
 
-    What was pickled there as a module of Horovod's comes as farandole's, without the names that only Horovod has.
+    A module of Horovod's is unpickled as farandole's, which otherwise lacks the names that only Horovod has.
     """
     for name in modules:
         importlib.import_module(name)
@@ -49,7 +49,7 @@ def _with_names(modules: Sequence[str], func: Callable[..., Any], *args: Any, **
 
 
 def with_names(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that can be sent to workers, where it finds Horovod's names of the front ends used here."""
+    """Return a function for workers, in which the front ends used here have Horovod's names as well."""
     return functools.partial(_with_names, tuple(name for name in _FRONT_ENDS if name in sys.modules), func)
 
 
@@ -84,30 +84,31 @@ def run(
 ) -> list[Any]:
     """Call a function on several new workers and return their results in rank order.
 
-    The function, its arguments and results are pickled by cloudpickle. `farandole.run` is the same with fewer words.
+    The function, its arguments and results are pickled by cloudpickle. `farandole.run` does the same with fewer
+    arguments.
 
     Args:
         func: called in every worker as `func(*args, **kwargs)`.
         args: positional arguments.
         kwargs: keyword arguments.
         num_proc: number of workers.
-        min_num_proc: the smallest number of workers with which an elastic job goes on, and the number of results.
+        min_num_proc: the minimum number of workers with which an elastic job continues.
         max_num_proc: the largest number of workers of an elastic job; None: one for each slot.
-        slots: the slots of a host whose slots the script does not print.
-        reset_limit: how often an elastic job's workers may change; None: no limit.
+        slots: the number of slots of each host for which the script prints none.
+        reset_limit: maximum number of times that an elastic job's workers may change; None: no limit.
         cooldown_range: the shortest and the longest time, in seconds, after which a host with a failed worker is used
             again.
         hosts: `name:slots,name:slots`.
         hostfile: file of lines `name slots=N`.
-        host_discovery_script: prints `name:slots` of the hosts that there are now; makes the job elastic.
-        start_timeout: seconds that workers wait in `init()` for others after the latest one that came.
+        host_discovery_script: a script that prints `name:slots` of the available hosts; makes the job elastic.
+        start_timeout: seconds that workers wait in `init()` for the others, counted from the latest call of it.
         ssh_port: the port of ssh on other hosts.
         ssh_identity_file: the private key for ssh to other hosts.
         disable_cache: accepted; nothing is cached.
-        output_filename: folder in which to keep what workers print, too.
-        verbose: tell the plan, and what has no effect.
-        use_gloo: a job without MPI, whatever HOROVOD_CPU_OPERATIONS says.
-        use_mpi: mpirun starts the workers, and MPI carries the data between hosts.
+        output_filename: folder in which the workers' output is saved as well.
+        verbose: print the plan, and which options have no effect.
+        use_gloo: run without MPI, regardless of HOROVOD_CPU_OPERATIONS.
+        use_mpi: start the workers by mpirun, and send the data between hosts by MPI.
         mpi_args: arguments of mpirun, with `use_mpi`.
         network_interface: deprecated name of `network_interfaces`.
         network_interfaces: interfaces to use, separated by commas.
@@ -117,8 +118,8 @@ def run(
         max_np: deprecated name of `max_num_proc`.
 
     Raises:
-        ValueError: the arguments do not fit together, or such a job cannot be started here; nothing was.
-        RuntimeError: a worker failed. When the function raised, `__cause__` is its exception, if that could be pickled.
+        ValueError: the arguments contradict each other, or such a job cannot be started here; nothing was started.
+        RuntimeError: a worker failed. If the function raised, `__cause__` is its exception, if it could be pickled.
 
     Example:
         >>> import horovod

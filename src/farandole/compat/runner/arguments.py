@@ -1,7 +1,6 @@
 """The flags of horovodrun.
 
-A setting that the configuration file may give as well is None until a flag gives it: that is how the two are told
-apart.
+A setting that the configuration file may also set is None unless a flag sets it: so a flag can take precedence.
 """
 
 from __future__ import annotations
@@ -26,16 +25,17 @@ the engine of farandole does not have are accepted and change nothing; --verbose
 
 
 class Parser(argparse.ArgumentParser):
-    """Tells mistakes as `error:` and `hint:`."""
+    """Prints mistakes as `error:` and `hint:`."""
 
     def error(self, message: str) -> NoReturn:
-        """Print what is wrong and where help is, and exit."""
+        """Print the error and a hint about the help, and exit."""
         self.exit(_USAGE_ERROR, f"error: {message}\nhint: see {self.prog} --help\n")
 
     def _get_option_tuples(self, option_string: str) -> Any:
-        """Return the options that an abbreviation may stand for; an ambiguous one stands for none.
+        """Return the option that an abbreviation stands for; none if it is ambiguous.
 
-        argparse would refuse it, wherever it stands, even when it is the command's own: --log of a training script.
+        argparse would refuse an ambiguous one anywhere, even if it belongs to the command, such as --log of a training
+        script.
         """
         found = super()._get_option_tuples(option_string)
         return found if len(found) == 1 else []
@@ -81,16 +81,16 @@ def _job(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("-v", "--version", action=_Version, nargs=0, help="print the version and exit")
     add("-np", "--num-proc", type=int, metavar="N", help="number of workers")
-    add("-cb", "--check-build", action="store_true", help="print what is there and exit")
+    add("-cb", "--check-build", action="store_true", help="print the available frameworks and libraries, and exit")
     add("--disable-cache", action="store_true", help="accepted; checks of hosts are not cached here")
-    waits = "seconds that workers wait in init() for others after the latest one that came"
+    waits = "seconds that workers wait in init() for the others, from the latest call of it"
     add("--start-timeout", type=int, metavar="S", help=f"{waits} (default: HOROVOD_START_TIMEOUT, or 30)")
-    add("--verbose", action="store_true", help="tell the plan, and what has no effect")
+    add("--verbose", action="store_true", help="print the plan, and which options have no effect")
     add("--config-file", metavar="FILE", help="YAML file with settings; flags win over it")
     group = parser.add_mutually_exclusive_group()
     flags = (
-        ("gloo", "a job without MPI, whatever HOROVOD_CPU_OPERATIONS says"),
-        ("mpi", "mpirun starts the workers, and MPI carries the data between hosts"),
+        ("gloo", "run without MPI, regardless of HOROVOD_CPU_OPERATIONS"),
+        ("mpi", "start the workers by mpirun, and send the data between hosts by MPI"),
         ("jsrun", "accepted"),
     )
     for name, what in flags:
@@ -99,7 +99,7 @@ def _job(parser: argparse.ArgumentParser) -> None:
 
 def _output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--output-filename", metavar="DIR", help="also keep what workers print in DIR/rank.N/stdout and stderr"
+        "--output-filename", metavar="DIR", help="also save the workers' output in DIR/rank.N/stdout and stderr"
     )
 
 
@@ -126,21 +126,21 @@ def _autotune(parser: argparse.ArgumentParser) -> None:
     _switch(group, "autotune", "find the fastest settings while training, and keep them", hidden_no=True)
     add = group.add_argument
     add("--autotune-log-file", metavar="FILE", help="write every sample into this table (CSV)")
-    add("--autotune-warmup-samples", type=int, metavar="N", help="samples that do not count (default: 3)")
-    add("--autotune-steps-per-sample", type=int, metavar="N", help="steps of a sample (default: 10)")
-    add("--autotune-bayes-opt-max-samples", type=int, metavar="N", help="samples of the search (default: 40)")
+    add("--autotune-warmup-samples", type=int, metavar="N", help="first samples, which are ignored (default: 3)")
+    add("--autotune-steps-per-sample", type=int, metavar="N", help="steps in each sample (default: 10)")
+    add("--autotune-bayes-opt-max-samples", type=int, metavar="N", help="maximum number of samples (default: 40)")
     add("--autotune-gaussian-process-noise", type=float, metavar="X", help="accepted; the search has no such model")
 
 
 def _elastic(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("elastic training", "with --min-np or --host-discovery-script").add_argument
-    least, most = "fewest workers to go on with (default: -np)", "most workers (default: one for each slot)"
+    least, most = "minimum number of workers (default: -np)", "maximum number of workers (default: all slots)"
     add("--min-np", "--min-num-proc", dest="min_num_proc", type=int, metavar="N", help=least)
     add("--max-np", "--max-num-proc", dest="max_num_proc", type=int, metavar="N", help=most)
-    add("--slots-per-host", "--slots", dest="slots", type=int, metavar="N", help="slots of a host that does not say")
+    add("--slots-per-host", "--slots", dest="slots", type=int, metavar="N", help="slots of each host without a number")
     timeout = "seconds to wait for enough workers (default: HOROVOD_ELASTIC_TIMEOUT, or 600)"
     add("--elastic-timeout", type=int, metavar="S", help=timeout)
-    add("--reset-limit", type=int, metavar="N", help="most changes of workers in a job (default: no limit)")
+    add("--reset-limit", type=int, metavar="N", help="maximum number of changes of workers (default: no limit)")
     add(
         "--blacklist-cooldown-range",
         dest="cooldown_range",
@@ -163,11 +163,16 @@ def _observing(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--timeline-filename", metavar="FILE", help="write a timeline")
     _switch(group, "timeline-mark-cycles", "mark cycles in it", hidden_no=True)
     stall = group.add_mutually_exclusive_group()
-    stall.add_argument("--no-stall-check", action="store_true", default=None, help="do not look for stalled tensors")
+    stall.add_argument("--no-stall-check", action="store_true", default=None, help="do not check for stalled tensors")
     stall.add_argument("--stall-check", dest="no_stall_check", action="store_false", help=argparse.SUPPRESS)
     add = group.add_argument
-    add("--stall-check-warning-time-seconds", type=int, metavar="S", help="warn after this long (default: 60)")
-    add("--stall-check-shutdown-time-seconds", type=int, metavar="S", help="end the job then (default: 0, never)")
+    add("--stall-check-warning-time-seconds", type=int, metavar="S", help="seconds until a warning (default: 60)")
+    add(
+        "--stall-check-shutdown-time-seconds",
+        type=int,
+        metavar="S",
+        help="seconds until the job is ended (default: 0, never)",
+    )
 
 
 def _library(parser: argparse.ArgumentParser) -> None:
@@ -179,7 +184,7 @@ def _library(parser: argparse.ArgumentParser) -> None:
     add("--binding-args", metavar="ARGS", help="with --mpi: arguments of mpirun that bind workers to cores")
     add("--num-nccl-streams", type=int, metavar="N", help="accepted; each GPU has one stream for collectives")
     add("--thread-affinity", type=int, metavar="CORE", help="core of the engine's thread")
-    add("--gloo-timeout-seconds", type=int, metavar="S", help="accepted; losses are noticed otherwise")
+    add("--gloo-timeout-seconds", type=int, metavar="S", help="accepted; losses are detected in another way")
 
 
 def _logging(parser: argparse.ArgumentParser) -> None:
@@ -206,7 +211,7 @@ def _hosts(parser: argparse.ArgumentParser) -> None:
     add = group.add_argument
     add("-H", "--hosts", metavar="NAME:SLOTS,...", help="hosts and their slots (default: localhost:N)")
     add("-hostfile", "--hostfile", metavar="FILE", help="file of lines NAME slots=SLOTS")
-    add("--host-discovery-script", metavar="FILE", help="script that prints NAME:SLOTS of the hosts there are")
+    add("--host-discovery-script", metavar="FILE", help="script that prints NAME:SLOTS of the available hosts")
 
 
 def _switch(group: Any, name: str, what: str, hidden_no: bool = False) -> None:
@@ -224,7 +229,7 @@ def is_elastic(args: argparse.Namespace) -> bool:
 
 
 def read(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Parse a command line; what is wrong with it is told, and the process ends."""
+    """Parse a command line; if it is not valid, print the error and exit."""
     parser = make_parser()
     args = parser.parse_args(arguments)
     if args.num_proc is None and not args.check_build:

@@ -1,7 +1,7 @@
 """`horovod.runner.common.util.config_parser`: one table of horovodrun's settings.
 
 Each has an attribute of the parsed arguments (a flag), a key in the configuration file, and a variable that the workers
-read. A flag wins over the file, wherever it stands on the command line, and both win over the environment.
+read. A flag takes precedence over the file, wherever it is on the command line, and both over the environment.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ class Setting:
     """`section.name` in the configuration file."""
     variable: str
     kind: tuple[type, ...]
-    """The types that it may have in the file."""
+    """The types that the value may have in the file."""
     to_text: Callable[[Any], str] = _as_text
-    """The way in which the variable gets its value."""
+    """Converts the value to the variable's text."""
     only_with: str | None = None
-    """The attribute without which this one is not passed on."""
+    """The attribute that must be set for this one to have an effect."""
     most: float | None = None
-    """The largest number that it may be, if it has one. None of them may be negative."""
+    """The largest valid number, if there is a limit. Negative numbers are never valid."""
     negated_key: bool = False
     """Whether the key in the file means the opposite."""
 
@@ -166,7 +166,7 @@ def read_config(filename: str) -> Mapping[str, Any]:
 
 
 def set_args_from_config(args: Namespace, config: Mapping[str, Any]) -> None:
-    """Set those attributes that no flag has set as the configuration file says. Unknown keys are passed over.
+    """Set the attributes that no flag has set from the configuration file. Unknown keys are ignored.
 
     Raises:
         ValueError: a section has no keys, or a value is of the wrong kind.
@@ -197,10 +197,10 @@ def _look_up(config: Mapping[str, Any], setting: Setting) -> Any:
 
 
 def validate_config_args(args: Namespace) -> None:
-    """Check numbers and the log level, wherever they come from.
+    """Check numbers and the log level, from whichever source.
 
     Raises:
-        ValueError: one cannot be used.
+        ValueError: a value is not valid.
     """
     for setting in SETTINGS:
         value = getattr(args, setting.attribute)
@@ -215,7 +215,7 @@ def validate_config_args(args: Namespace) -> None:
 
 
 def set_env_from_args(env: MutableMapping[str, str], args: Namespace) -> MutableMapping[str, str]:
-    """Set the workers' variables for what flags and configuration file say, and leave the others alone."""
+    """Set the workers' variables from flags and configuration file; others are not changed."""
     for setting in SETTINGS:
         value = getattr(args, setting.attribute)
         asked_for = setting.only_with is None or bool(getattr(args, setting.only_with))

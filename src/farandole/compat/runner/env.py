@@ -21,10 +21,10 @@ def is_exportable(v: str) -> bool:
 
 
 def get_env_rank_and_size() -> tuple[int, int]:
-    """Return this process's rank and the size of its world, as its launcher has set them; (0, 1) without a launcher.
+    """Return this process's rank and the size of its world, from its launcher's variables; (0, 1) without a launcher.
 
     Raises:
-        RuntimeError: one of a pair is set and the other is not.
+        RuntimeError: only one of two variables that belong together is set.
     """
     for rank, size in _RANK_AND_SIZE:
         if (rank in os.environ) != (size in os.environ):

@@ -22,10 +22,10 @@ def gloo_run(
     """Run a command on the workers that the settings describe, and wait for its end.
 
     Args:
-        settings: hosts, number of workers, where output goes.
+        settings: hosts, number of workers, destination of the output.
         nics: interfaces to use.
         env: the environment of the workers.
-        server_ip: accepted; the roster listens where the job's hosts reach it.
+        server_ip: ignored; the roster listens on an address that the job's hosts can reach.
         command: the command and its arguments.
 
     Raises:
@@ -42,10 +42,10 @@ def run_as_settings_say(
     command: Sequence[str],
     use_mpi: bool | None = None,
 ) -> None:
-    """Run a command; see `gloo_run`.
+    """Run a command on the workers that the settings describe, by farandole's launcher or by mpirun.
 
     Args:
-        settings: hosts, number of workers, where output goes.
+        settings: hosts, number of workers, destination of the output.
         nics: interfaces to use.
         env: the environment of the workers.
         command: the command and its arguments.

@@ -1,4 +1,4 @@
-"""`horovod.runner.common.util.hosts`: hosts, slots, and who runs where."""
+"""`horovod.runner.common.util.hosts`: hosts, slots, and the places of workers."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _slots_of(host: Host, where: str) -> int:
 
 
 def parse_hosts_and_slots(hosts: str) -> tuple[list[str], dict[str, int]]:
-    """Read the same into the names in order, and the slots by name."""
+    """Read the same; return the names in order, and the slots by name."""
     found = parse_hosts(hosts)
     return [host.hostname for host in found], {host.hostname: host.slots for host in found}
 
@@ -76,7 +76,7 @@ def parse_hosts_and_slots(hosts: str) -> tuple[list[str], dict[str, int]]:
 def parse_host_files(filename: str) -> str:
     """Read a file of lines `name slots=N` and return them as `name:N,name:N`.
 
-    Blank lines, and what follows a `#`, are passed over.
+    Blank lines, and text after a `#`, are ignored.
 
     Raises:
         ValueError: a line has another form, there is no host at all, or the file cannot be read.
@@ -92,12 +92,12 @@ def _written(name: str) -> str:
 def get_host_assignments(
     hosts: Sequence[HostInfo], min_num_proc: int, max_num_proc: int | None = None
 ) -> list[SlotInfo]:
-    """Give each rank its place: hosts are filled in order, ranks count through.
+    """Return each rank's place: hosts are filled in order, with consecutive ranks.
 
     Args:
         hosts: the hosts with free slots.
-        min_num_proc: the number of workers that there must be room for.
-        max_num_proc: how many there are at most; None: one for each slot.
+        min_num_proc: the minimum number of workers.
+        max_num_proc: the maximum number of workers; None: one for each slot.
 
     Raises:
         ValueError: there are too few slots.

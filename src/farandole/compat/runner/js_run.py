@@ -1,4 +1,4 @@
-"""`horovod.runner.js_run`: workers are not started through jsrun of LSF here."""
+"""`horovod.runner.js_run`: farandole does not start workers through LSF's jsrun."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`horovod.runner.launch`: the command horovodrun, and what `horovod.run` has in common with it."""
+"""`horovod.runner.launch`: the command horovodrun, and the code that it shares with `horovod.run`."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def main() -> int:
 def run_commandline(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code.
 
-    It is 0, 1 when a worker failed, or 2 when nothing was started; with MPI it is mpirun's.
+    The code is 0 for success, 1 if a worker failed, and 2 if nothing was started; with MPI, it is mpirun's.
     """
     try:
         args = parse_args(argv)
@@ -111,7 +111,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
     Raises:
         ValueError: a number is negative, or the file cannot be used.
-        SystemExit: all was said: help, version, the check of the build, or what is wrong with the flags.
+        SystemExit: help, the version or the check of the build was printed, or a flag is not valid.
     """
     args = arguments.read(argv)
     if args.check_build:
@@ -124,7 +124,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def check_build(verbose: bool = False) -> None:
-    """Print what is there, in Horovod's form."""
+    """Print the available frameworks and libraries, in Horovod's format."""
     import horovod
 
     def mark(there: object) -> str:
@@ -152,12 +152,12 @@ def check_build(verbose: bool = False) -> None:
 def prepare(
     args: argparse.Namespace, command: Sequence[str] | None = None, environment: Mapping[str, str] | None = None
 ) -> Job:
-    """Turn arguments into what the launcher is asked for, and say what has no effect.
+    """Convert arguments to the launcher's job, and print which of them have no effect.
 
     Args:
         args: the arguments as `parse_args` returns them.
-        command: instead of the one in the arguments.
-        environment: instead of this process's own.
+        command: the command; None: the one in the arguments.
+        environment: environment variables; None: this process's own.
 
     Raises:
         SpecError: such a job cannot be started here.
@@ -201,7 +201,7 @@ def _command(args: argparse.Namespace) -> Sequence[str]:
 
 
 def _settings(args: argparse.Namespace, environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return the backend, if it is not the usual one, and the start timeout. Flags win over the environment."""
+    """Return the backend, if it is not the default, and the start timeout. Flags override the environment."""
     chosen = {} if args.start_timeout is None else {"start_timeout": float(args.start_timeout)}
     if args.use_gloo or args.use_mpi:
         settings = {"backend": "mpi" if args.use_mpi else "native", **chosen}
@@ -249,7 +249,7 @@ def _hosts(args: argparse.Namespace, verbose: bool) -> tuple[Host, ...]:
         raise SpecError("hosts and hostfile cannot both be given", "choose one")
     if args.host_discovery_script is not None:
         if args.hosts or args.hostfile:
-            raise SpecError("hosts are listed, and a script is to find them", "choose one")
+            raise SpecError("both a list of hosts and a host discovery script are given", "choose one")
         return ()
     text = args.hosts or (hosts.parse_host_files(args.hostfile) if args.hostfile else f"localhost:{args.num_proc}")
     found = hosts.parse_hosts(text)
@@ -283,7 +283,7 @@ def _interfaces(args: argparse.Namespace, environment: Mapping[str, str], verbos
 
 
 def with_our_names(variables: Mapping[str, str]) -> dict[str, str]:
-    """Add farandole's own names of the same settings: in a worker they win, and a flag is to win over both."""
+    """Add farandole's names of the same settings, which take precedence in a worker: so flags override both."""
     twins = {horovod[0]: ours for ours, *horovod in (row.variables for row in SETTINGS.values()) if horovod}
     return {**variables, **{twins[name]: value for name, value in variables.items() if name in twins}}
 
@@ -302,10 +302,11 @@ def run_controller(
     js_run: Callable[[], Any],
     verbosity: int | None,
 ) -> None:
-    """Call the one of three functions that the flags name, or else the first that is possible: jsrun, MPI, neither.
+    """Call one of three functions: the one that the flags choose or, without flags, the first that is possible of
+    jsrun, MPI and Gloo.
 
     Raises:
-        ValueError: what was asked for is not there.
+        ValueError: the chosen one is not available.
     """
     verbose = verbosity is not None and verbosity >= 2
     if use_gloo:
@@ -352,17 +353,17 @@ def _require(there: object, otherwise: str) -> None:
 
 
 class HorovodWords(Observer):
-    """Tells of failures in the words that Horovod's users know."""
+    """Reports failures in Horovod's words."""
 
     def __init__(self, console: Console) -> None:
         self._say = console.say
 
     def worker_failed(self, rank: int, code: int) -> None:
-        """Tell that a worker failed."""
+        """Report that a worker has failed."""
         self._say(f"Process {rank} exit with status code {code}.")
 
     def ends_others(self, rank: int) -> None:
-        """Tell that the others are ended."""
+        """Report that the other workers are being ended."""
         self._say(f"Terminating remaining workers after failure of Process {rank}.")
 
 
@@ -375,7 +376,7 @@ def raise_failure(outcome: JobOutcome, starter: Starter | None = None) -> None:
     """
     if not outcome.report:
         return  # All went well, or the user ended it.
-    # An elastic job may fail of something else than one of its last workers.
+    # An elastic job may fail for a reason other than one of its last workers.
     known = outcome.rank is not None
     text = HOROVOD_FAILED_FIRST.format(name=outcome.rank, code=outcome.exit_code) if known else f"{HOROVOD_FAILED}\n"
     if starter is not None:
@@ -384,7 +385,7 @@ def raise_failure(outcome: JobOutcome, starter: Starter | None = None) -> None:
 
 
 def _run(args: argparse.Namespace) -> list[Any] | None:
-    """Run a job as arguments say, from within a program.
+    """Run the job that the arguments describe, from within a program.
 
     Returns:
         The results of `args.run_func` in rank order; None for a command.

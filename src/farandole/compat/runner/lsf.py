@@ -6,9 +6,9 @@ import os
 
 
 class LSFUtils:
-    """The known facts of a job of LSF, the batch system."""
+    """Facts about a job of the batch system LSF."""
 
     @staticmethod
     def using_lsf() -> bool:
-        """Return whether this process runs in one."""
+        """Return whether this process runs in an LSF job."""
         return "LSB_JOBID" in os.environ

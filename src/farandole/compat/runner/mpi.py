@@ -19,7 +19,7 @@ def starter(args: argparse.Namespace, environment: Mapping[str, str]) -> Starter
     """Return the command that starts the workers of a job that uses MPI.
 
     Args:
-        args: as `arguments.read` returns them.
+        args: the result of `arguments.read`.
         environment: the environment of horovodrun.
 
     Raises:
@@ -30,7 +30,7 @@ def starter(args: argparse.Namespace, environment: Mapping[str, str]) -> Starter
         raise SpecError(
             f"{asked} and elastic training: an MPI world has a fixed set of processes and does not outlive one of "
             "them, so workers cannot come and go",
-            f"leave {asked} away, or --min-np, --max-np and --host-discovery-script",
+            f"omit {asked}, or --min-np, --max-np and --host-discovery-script",
         )
     if args.output_filename:
         raise SpecError(
@@ -40,7 +40,7 @@ def starter(args: argparse.Namespace, environment: Mapping[str, str]) -> Starter
     if shutil.which(_PROGRAM, path=environment.get("PATH", os.defpath)) is None:
         raise SpecError(
             f"{asked}: there is no program {_PROGRAM!r} on the PATH",
-            "load the MPI of this cluster (`module load`), `pip install mpich`, or leave MPI away: farandole starts "
+            "load the MPI of this cluster (`module load`), `pip install mpich`, or omit MPI: farandole starts "
             "workers without it",
         )
     binding = None if args.binding_args is None else read_arguments("--binding-args", args.binding_args)

@@ -1,4 +1,4 @@
-"""`horovod.runner.mpi_run`: run a command whose workers mpirun starts, and what there is to know of its MPI."""
+"""`horovod.runner.mpi_run`: run a command whose workers mpirun starts, and identify its MPI."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _get_mpi_implementation(env: Mapping[str, str] | None = None) -> str:
 def _get_mpi_implementation_flags(
     tcp_flag: bool | None, env: Mapping[str, str] | None = None
 ) -> tuple[None, None, None]:
-    """Return the flags for mpirun, its binding, and which MPI it is: none, as `control.launcher` chooses them."""
+    """Return None for mpirun's flags, its binding, and the MPI: `control.launcher` chooses them."""
     return None, None, None
 
 
@@ -74,8 +74,8 @@ def mpi_run(
         nics: interfaces to use.
         env: the environment of mpirun and of the workers.
         command: the command and its arguments.
-        stdout: accepted; what workers print goes to this process's own output.
-        stderr: accepted, likewise.
+        stdout: ignored; the workers' output goes to this process's own output.
+        stderr: ignored, likewise.
 
     Raises:
         ValueError: such a job cannot be started here.

@@ -1,4 +1,4 @@
-"""`horovod.runner.util.network`: which hosts are this machine."""
+"""`horovod.runner.util.network`: addresses of hosts, and whether they are this machine's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _REQUEST_BYTES = 40  # struct ifreq: a name of 16 bytes, then a socket address.
 
 
 def resolve_host_address(host_name: str) -> str | None:
-    """Return a host's IPv4 address, or None if its name means nothing here."""
+    """Return a host's IPv4 address, or None if its name cannot be resolved."""
     try:
         return socket.gethostbyname(host_name)
     except OSError:
@@ -31,7 +31,7 @@ def get_local_host_addresses() -> list[str]:
 
 
 def get_local_interfaces(address: str) -> list[str]:
-    """Return the names of the interfaces that carry an IPv4 address."""
+    """Return the names of the interfaces with this IPv4 address."""
     return sorted(name for _, name in socket.if_nameindex() if _address_of(name) == address)
 
 
@@ -53,5 +53,5 @@ def is_local(host_name: str) -> bool:
 
 
 def filter_local_addresses(all_host_names: Iterable[str]) -> list[str]:
-    """Return those of the hosts that are other machines."""
+    """Return the hosts that are other machines."""
     return [name for name in all_host_names if not is_local(name)]

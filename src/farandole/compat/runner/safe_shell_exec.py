@@ -34,16 +34,16 @@ def execute(
     events: Sequence[threading.Event] | None = None,
     prefix_output_with_timestamp: bool = False,
 ) -> int:
-    """Run a shell command to its end and return its exit code, as a shell gives it.
+    """Run a shell command to its end and return its exit code, as a shell would.
 
     Args:
         command: the command for `/bin/sh`.
         env: its environment; this process's by default.
         stdout: the stream for its standard output; this process's by default.
         stderr: the same for standard error.
-        index: when given, every line begins with `[index]<stdout>:` or `[index]<stderr>:`.
-        events: when one of them is set, the command is ended: SIGTERM, five seconds, SIGKILL.
-        prefix_output_with_timestamp: whether the time stands before that.
+        index: if it is not None, every line begins with `[index]<stdout>:` or `[index]<stderr>:`.
+        events: if one of them is set, the command is ended: by SIGTERM and, five seconds later, SIGKILL.
+        prefix_output_with_timestamp: whether each line's prefix begins with the time.
     """
     # The reading end goes to the process that runs the command; it ends the command when the writing end is closed, and
     # the kernel closes that when this process is killed.
@@ -89,9 +89,9 @@ def prefix_connection(
     Args:
         src_connection: a stream of UTF-8. A line ends with a newline or a carriage return.
         dst_stream: gets whole lines at once, each beginning with `[index]<prefix>:`.
-        prefix: None: lines stay as they are.
-        index: None: the same.
-        prefix_output_with_timestamp: whether the time stands before the prefix.
+        prefix: the stream's name; None: lines are not changed.
+        index: the worker's number; None: lines are not changed.
+        prefix_output_with_timestamp: whether the prefix begins with the time.
     """
     with os.fdopen(os.dup(src_connection.fileno()), "rb", buffering=0) as source:
         _copy(source, dst_stream, prefix, index, prefix_output_with_timestamp)

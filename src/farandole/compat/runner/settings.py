@@ -1,4 +1,4 @@
-"""`horovod.runner.common.util.settings`: what `gloo_run` is told."""
+"""`horovod.runner.common.util.settings`: the settings of `gloo_run`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 @dataclass
 class BaseSettings:
-    """The settings that every way to launch has in common.
+    """The settings that all ways to launch share.
 
-    Horovod's users make these objects; of their fields, `gloo_run` uses those that say something about a job on this
-    machine, and passes over the others.
+    Horovod's users create these objects; `gloo_run` uses the fields that apply to a job of farandole, and ignores the
+    others.
     """
 
     num_proc: int | None = None
@@ -32,6 +32,6 @@ class BaseSettings:
 
 @dataclass
 class Settings(BaseSettings):
-    """The same for a fixed list of hosts, `name:slots,name:slots`."""
+    """The settings for a fixed list of hosts, `name:slots,name:slots`."""
 
     hosts: str | None = None

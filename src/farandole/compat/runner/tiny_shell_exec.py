@@ -1,4 +1,4 @@
-"""`horovod.runner.common.util.tiny_shell_exec`: a short shell command and what it says."""
+"""`horovod.runner.common.util.tiny_shell_exec`: a short shell command and its output."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 
 def execute(command: str, env: Mapping[str, str]) -> tuple[str, int] | None:
-    """Run a shell command in that environment.
+    """Run a shell command in an environment.
 
     Returns:
-        All that it printed, and its exit code; None if there is no shell to run it.
+        Its output and its exit code; None if there is no shell.
     """
     try:
         done = subprocess.run(

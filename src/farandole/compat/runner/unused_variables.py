@@ -1,4 +1,4 @@
-"""Horovod's variables that nothing reads here, each with the reason."""
+"""Horovod's variables that have no effect here, each with the reason."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ UNUSED: Mapping[str, str] = {
     "HOROVOD_ENABLE_ASYNC_COMPLETION": "only elastic jobs wait on the host for a GPU, and they always do",
     "HOROVOD_ENABLE_XLA_OPS": "XLA does not compile the collectives of TensorFlow",
     "HOROVOD_GLOO_IFACE": "--network-interfaces chooses interfaces",
-    "HOROVOD_GLOO_TIMEOUT_SECONDS": "losses are noticed otherwise",
+    "HOROVOD_GLOO_TIMEOUT_SECONDS": "losses are detected in another way",
     "HOROVOD_HIERARCHICAL_ALLGATHER": _ALGORITHM,
     "HOROVOD_HIERARCHICAL_ALLREDUCE": _ALGORITHM,
     "HOROVOD_LOG_HIDE_TIME": "log lines have no time",
     "HOROVOD_MPI_THREADS_DISABLE": "MPI is always used from a thread of its own",
     "HOROVOD_NUM_NCCL_STREAMS": "each GPU has one stream for collectives",
     "HOROVOD_TORUS_ALLREDUCE": _ALGORITHM,
-    # What Horovod reads when it is built.
+    # Variables that Horovod reads when it is built.
     "HOROVOD_ALLOW_MIXED_GPU_IMPL": _NO_BUILD,
     "HOROVOD_BUILD_CUDA_CC_LIST": "farandole has no kernels of its own",
     "HOROVOD_CUDA_HOME": _NO_BUILD,
@@ -47,7 +47,7 @@ UNUSED: Mapping[str, str] = {
 
 
 def without_effect(variables: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return which of these variables are set, by the reason why they have no effect."""
+    """Return the variables that are set and have no effect, by reason."""
     found: dict[str, list[str]] = {}
     for name, why in UNUSED.items():
         if variables.get(name):

@@ -35,7 +35,7 @@ def run(
 ) -> list[Any]:
     """Call a function on workers in tasks of Spark, and return the results by rank.
 
-    As `farandole.spark.run`; these arguments are Horovod's:
+    The same as `farandole.spark.run`, with Horovod's arguments.
 
     Args:
         fn: called in every worker as `fn(*args, **kwargs)`.
@@ -43,19 +43,19 @@ def run(
         kwargs: keyword arguments.
         num_proc: number of workers; None: Spark's default parallelism.
         start_timeout: seconds to wait for all tasks.
-        use_mpi: refused: workers in tasks of Spark are not started by mpirun.
-        use_gloo: accepted; there is no other way.
-        extra_mpi_args: refused, as `use_mpi`.
+        use_mpi: must be false: workers in tasks of Spark are not started by mpirun.
+        use_gloo: ignored; there is no other way.
+        extra_mpi_args: must be None, because MPI is not used.
         env: variables for the workers.
-        stdout: what the workers' output is written to.
-        stderr: the same for their error output.
+        stdout: the stream for the workers' output.
+        stderr: the stream for their error output.
         verbose: 0: only output of the workers; 2: every decision.
-        nics: accepted; the interfaces are found.
+        nics: ignored; the interfaces are found automatically.
         prefix_output_with_timestamp: whether each line begins with the time.
         executable: the Python interpreter of the workers.
 
     Raises:
-        ValueError: the arguments cannot be, or there is no SparkContext.
+        ValueError: the arguments are not valid, or there is no SparkContext.
         RuntimeError: a worker failed.
     """
     if use_mpi or extra_mpi_args:
@@ -100,30 +100,30 @@ def run_elastic(
 ) -> list[Any]:
     """Call a function with an elastic loop on workers in tasks of Spark, and return the results by rank.
 
-    As `farandole.spark.run_elastic`; these arguments are Horovod's:
+    The same as `farandole.spark.run_elastic`, with Horovod's arguments.
 
     Args:
         fn: called in every worker as `fn(*args, **kwargs)`.
         args: positional arguments.
         kwargs: keyword arguments.
         num_proc: number of workers at the beginning; None: Spark's default parallelism.
-        min_num_proc: the least number of workers; None: `num_proc`.
-        max_num_proc: the most workers; None: `num_proc`.
-        start_timeout: seconds that a task looks for the launcher.
+        min_num_proc: the minimum number of workers; None: `num_proc`.
+        max_num_proc: the maximum number of workers; None: `num_proc`.
+        start_timeout: seconds that a task tries to reach the launcher.
         elastic_timeout: seconds to wait for `min_num_proc` workers.
-        reset_limit: the most worlds that may follow the first one.
+        reset_limit: the maximum number of worlds after the first one.
         env: variables for the workers.
-        stdout: what the workers' output is written to.
-        stderr: the same for their error output.
+        stdout: the stream for the workers' output.
+        stderr: the stream for their error output.
         verbose: 0: only output of the workers; 2: every decision.
-        nics: accepted; the interfaces are found.
+        nics: ignored; the interfaces are found automatically.
         prefix_output_with_timestamp: whether each line begins with the time.
         min_np: deprecated name of `min_num_proc`.
         max_np: deprecated name of `max_num_proc`.
 
     Raises:
-        ValueError: the arguments cannot be, or there is no SparkContext.
-        RuntimeError: the job cannot go on.
+        ValueError: the arguments are not valid, or there is no SparkContext.
+        RuntimeError: the job cannot continue.
     """
     for name, value in (("min", min_np), ("max", max_np)):
         if value is not None:
@@ -149,7 +149,7 @@ def run_elastic(
 
 @contextlib.contextmanager
 def _horovods_words() -> Iterator[None]:
-    """Let the report of a failed worker begin as Horovod's does, because scripts look for that."""
+    """Make the report of a failed worker begin with Horovod's words, because scripts look for them."""
     try:
         yield
     except JobFailed as error:

@@ -1,6 +1,6 @@
-"""`horovod.spark.conf`: pairs for `SparkConf.setAll`, by which Spark repeats failed tasks, and where.
+"""`horovod.spark.conf`: pairs for `SparkConf.setAll` that configure whether and where Spark repeats failed tasks.
 
-Spark takes `spark.blacklist.*` as older names of `spark.excludeOnFailure.*`.
+Spark accepts `spark.blacklist.*` as older names of `spark.excludeOnFailure.*`.
 """
 
 _NEVER = "1"

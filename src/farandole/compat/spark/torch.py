@@ -1,4 +1,4 @@
-"""`horovod.spark.torch`: inputs become floating-point numbers, as with Horovod."""
+"""`horovod.spark.torch`: inputs are converted to floating-point numbers, as with Horovod."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["TorchEstimator", "TorchModel"]
 
 
 class TorchEstimator(torch.TorchEstimator):
-    """Trains a PyTorch model on the rows of a DataFrame, whose integers become floating-point numbers.
+    """Trains a PyTorch model on the rows of a DataFrame, whose integers are converted to floating-point numbers.
 
-    Otherwise as `farandole.spark.torch.TorchEstimator`.
+    Otherwise the same as `farandole.spark.torch.TorchEstimator`.
     """
 
     PARAMETERS: ClassVar[Mapping[str, Any]] = {

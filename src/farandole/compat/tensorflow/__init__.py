@@ -1,1 +1,1 @@
-"""Names that scripts import from the modules of `horovod.tensorflow`, also those that begin with an underscore."""
+"""Names that scripts import from the modules of `horovod.tensorflow`, including those that begin with an underscore."""

@@ -21,7 +21,7 @@ handle_average_backwards_compatibility = get_average_backwards_compatibility_fun
 
 
 def _normalize_name(name: str) -> str:
-    """Return a name in which TensorFlow accepts each character.
+    """Return a name with only characters that TensorFlow accepts.
 
     Example:
         >>> _normalize_name("dense/kernel:0")
@@ -31,7 +31,7 @@ def _normalize_name(name: str) -> str:
 
 
 def _summing(function: Callable[..., Any], *order: str) -> Callable[..., Any]:
-    """Return a reduction as Horovod's op: a sum by default, and the arguments after the tensors in this order."""
+    """Return a reduction with the signature of Horovod's op: a sum by default, and its order of arguments."""
 
     def reduce(tensors: Any, *values: Any, **named: Any) -> Any:
         return function(tensors, **{"op": Sum, **dict(zip(order[: len(values)], values, strict=True)), **named})

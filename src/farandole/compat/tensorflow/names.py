@@ -1,4 +1,4 @@
-"""Names of `horovod.tensorflow` beside those of `farandole.tensorflow`, which scripts and Horovod's tests use."""
+"""Names of `horovod.tensorflow` that `farandole.tensorflow` lacks, for scripts and Horovod's tests."""
 
 from farandole.compat import keras_names  # noqa: F401 - Loading it is what it is for.
 from farandole.compat.support import check_extension, gpu_available, split_list

@@ -1,4 +1,4 @@
-"""`horovod.tensorflow.util`: small things about graphs and variables."""
+"""`horovod.tensorflow.util`: small helpers for graphs and variables."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def _executing_eagerly() -> bool:
 
 
 def _make_subgraph(f: Callable[..., Any]) -> Any:
-    """Return a function as a graph."""
+    """Compile a function to a graph."""
     return tf.function(f)
 
 
 def _cache(f: Callable[..., Any]) -> Callable[..., Any]:
-    """Remember what a function returned for the same arguments, in eager mode and in graphs apart."""
+    """Cache a function's results by its arguments, separately for eager mode and for graphs."""
     results: dict[Any, Any] = {}
 
     def cached(*args: Any) -> Any:
@@ -32,7 +32,7 @@ def _cache(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def vars_to_refs(vars: Any) -> Any:
-    """Return what can be hashed in place of variables, in lists nested as deep as these.
+    """Return hashable references to variables, in the same nested structure.
 
     Example:
         >>> refs_to_vars(vars_to_refs([tf.Variable(1.0)]))[0].numpy().item()
@@ -42,5 +42,5 @@ def vars_to_refs(vars: Any) -> Any:
 
 
 def refs_to_vars(refs: Any) -> Any:
-    """Return the variables for what `vars_to_refs` returned."""
+    """Return the variables of the references that `vars_to_refs` returned."""
     return list(map(refs_to_vars, refs)) if isinstance(refs, tuple) else refs.deref()

@@ -10,13 +10,13 @@ from farandole.errors import SettingError
 
 
 def core_of(cores: Sequence[int], local_rank: int) -> int | None:
-    """Return the core for a worker of that local rank: the list has one for each. None if the list is too short."""
+    """Return the core for a worker with this local rank, an index into the list; None if the list is too short."""
     return cores[local_rank] if local_rank < len(cores) else None
 
 
 @contextlib.contextmanager
 def threads_on(core: int | None) -> Iterator[None]:
-    """Let threads that are started meanwhile run on one core only, which they inherit; None: on any core.
+    """Restrict threads that are started in this context to one core, which they inherit; None: any core.
 
     Raises:
         SettingError: this process may not use that core.

@@ -1,4 +1,4 @@
-"""The functions that all front ends export, about the one session of this process.
+"""The functions that all front ends export, which act on the one session of this process.
 
 This is the only place that holds a session; the front ends ask for it with `current()`.
 """
@@ -28,23 +28,23 @@ from farandole.worker.core.worlds import goodbye
 
 
 class Companion(Protocol):
-    """An object of a higher package that follows the beginning and end of sessions. Its methods must not raise."""
+    """An object of a higher package that is notified when sessions begin and end. Its methods must not raise."""
 
     def opened(self, session: Session) -> None:
-        """Follow the beginning of a session."""
+        """Called after a session has begun."""
 
     def closing(self, session: Session) -> None:
-        """Prepare for the end of the session; the world still lives, if it has not broken."""
+        """Called before the session ends. Its world is still alive, unless it has broken."""
 
     def closed(self) -> None:
-        """Follow the end of the session, and of its world."""
+        """Called after the session and its world have ended."""
 
     def forgotten(self) -> None:
-        """Let go of the session in a forked child: with its threads and files, it belongs to the parent."""
+        """Called in a forked child, to drop the session: its threads and files belong to the parent."""
 
 
 class _Default:
-    """The session of this process, and the companions that follow its beginning and end."""
+    """The session of this process, and the companions that are notified when it begins and ends."""
 
     def __init__(self) -> None:
         self.session: Session | None = None
@@ -83,7 +83,7 @@ class _Default:
         return Identity(os.getpid(), session.world, session.ranks_by_group(), session.settings, self._placement)
 
     def publish(self) -> None:
-        """Let processes that are started from now on know the world and the process sets of this moment."""
+        """Publish the current world and process sets to processes that are started from now on."""
         identity = self.identity()
         if self.session is not None and identity is not None:
             self._publication.publish(identity)
@@ -93,7 +93,7 @@ class _Default:
             session = self.session
             if session is None:
                 raise parentage.refusal()
-            accused = session.turn_away(why)
+            accused = session.abandon_world(why)
             for companion in self.companions:
                 companion.closing(session)
             for companion in self.companions:
@@ -121,7 +121,7 @@ class _Default:
                 companion.closed()
 
     def forget(self) -> None:
-        """Keep, in a forked child, only the session's facts about the world: all else belongs to the parent."""
+        """In a forked child, drop all of the session but its facts about the world: the rest belongs to the parent."""
         self.lock = threading.RLock()
         identity = self.identity()
         if self.session is not None and identity is not None:
@@ -153,15 +153,15 @@ os.register_at_fork(after_in_child=_default.forget)
 def init(comm: Sequence[int] | None = None, process_sets: Sequence[ProcessSet] | str | None = None) -> None:
     """Enter the world that a launcher made for this process; without a launcher, a world of one.
 
-    In a process that a worker has started by `multiprocessing`, nothing is entered: `rank()` and other questions have
-    the worker's answers there, and collectives are refused, as `farandole.worker.core.identity` describes.
+    In a process that a worker has started by `multiprocessing`, no world is entered: `rank()` and other queries return
+    the worker's values there, and collectives are refused, as `farandole.worker.core.identity` describes.
 
     The launcher is `farandole run`, or mpirun, srun, jsrun or torchrun, or a user who has set FARANDOLE_RANK and
     others. The environment is read now. When already initialized, only registers process sets that are new.
 
     Args:
         comm: None. A list of all ranks is accepted, and a communicator of mpi4py that has all workers in the order of
-            their ranks; for a part of them use process sets.
+            their ranks; for a subset of them, use process sets.
         process_sets: sets to register at once, the same on all ranks. The word "dynamic" is accepted and changes
             nothing: sets can always be added.
 
@@ -223,7 +223,7 @@ def identity() -> Identity:
 
 
 def accompany(companion: Companion) -> None:
-    """Tell an object of the session, if there is one, and of every session that begins from now on."""
+    """Notify an object of the present session, if there is one, and of all later ones."""
     with _default.lock:
         _default.companions.append(companion)
         if _default.session is not None:
@@ -244,16 +244,16 @@ def current() -> Session:
 
 
 def report_failure(error: BaseException) -> None:
-    """Tell the launcher and all workers that this process is about to end with `error`. No-op without a session."""
+    """Notify the launcher and all workers that this process is about to end with `error`. No-op without a session."""
     session = _default.session
     if session is not None:
         session.fail(error)
 
 
 def count_step() -> None:
-    """Count a training step of this worker, from which the launcher's status line has the steps per second.
+    """Count a training step of this worker, for the steps per second in the launcher's status line.
 
-    `DistributedOptimizer.step()` does it by itself: this is for scripts that reduce gradients in another way, on all
+    `DistributedOptimizer.step()` calls this itself: it is for scripts that reduce gradients in another way, on all
     ranks or on some. No-op without a session.
 
     Example:
@@ -312,7 +312,7 @@ def is_homogeneous() -> bool:
 
 
 def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
-    """Register a process set, or the ranks of one; all ranks of the world do so, in the same order.
+    """Register a process set, or the ranks of one; all ranks of the world must do so, in the same order.
 
     Returns:
         The set, with its id.
@@ -331,7 +331,7 @@ def add_process_set(process_set: ProcessSet | Iterable[int]) -> ProcessSet:
 
 
 def _leave_worker() -> None:
-    """In a process that a worker has started, stop answering questions in the worker's place."""
+    """In a process that a worker has started, stop answering queries with the worker's values."""
     if parentage.in_use is not None:
         parentage.leave()
         global_process_set.unbind()
@@ -349,7 +349,7 @@ def _adopt_known(process_sets: Sequence[ProcessSet]) -> None:
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
-    """Remove a process set; all ranks of the world do so. It can be added again.
+    """Remove a process set; all ranks of the world must do so. It can be added again.
 
     Returns:
         False if it was not registered or is the world's own.
@@ -365,13 +365,13 @@ def stats() -> dict[str, Any]:
     """Return the counts of this worker's engine since the world was formed, as plain data.
 
     Returns:
-        operations: for each operation by its name ("allreduce", "allgather", ...):
-            requests, buckets, bytes: the numbers of those done. A bucket is a group of tensors that travelled together.
-            waiting_seconds: the seconds from the call until the last rank had made it too, summed over requests.
-            negotiating_seconds: the seconds from then until this worker knew, summed over requests.
-            moving_seconds: the seconds of moving and reducing data, summed over buckets.
-            copied_in_bytes, copied_out_bytes: for allreduces only: bytes of tensors copied into the engine's memory and
-                out of it. Tensors that are compressed or sent by MPI are not counted.
+        operations: for each operation by its name ("allreduce", "allgather", ...): requests, buckets, bytes: the
+                numbers of those done. A bucket is a group of tensors that were sent together. waiting_seconds: the
+                seconds from the call until the last rank had called, summed over requests. negotiating_seconds: the
+                seconds from then until this worker learned of it, summed over requests. moving_seconds: the seconds of
+                moving and reducing data, summed over buckets. copied_in_bytes, copied_out_bytes: for allreduces only:
+                bytes of tensors copied into the engine's memory and out of it. Tensors that are compressed or sent by
+                MPI are not counted.
         rounds: the number of agreements reached.
         sleeps: the number of times that the engine had nothing to do.
         blocked_seconds: the seconds that this process's threads spent waiting in `synchronize` and similar calls.

@@ -1,7 +1,7 @@
 """Collectives on anything that has Python's buffer protocol, without a framework.
 
-For programs whose data lies in a `bytearray`, an `array.array`, a `memoryview` or a NumPy array, and for measuring what
-the engine itself does. Each function waits until it is done; ranks' calls match by name, unnamed ones by their order.
+For programs whose data is in a `bytearray`, an `array.array`, a `memoryview` or a NumPy array, and for measuring the
+engine itself. Each function waits until it is done; the ranks' calls match by name, or by order if unnamed.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _FORMATS = {
 
 
 class _Memory:
-    """A buffer's memory, held while this lives.
+    """A buffer's memory, which is kept alive as long as this object.
 
     Attributes:
-        address: its first byte's address.
+        address: the address of its first byte.
         dtype: its element type.
         count: its number of elements.
     """
@@ -59,7 +59,7 @@ class _Memory:
         """Describe a buffer; `dtype` None means the buffer's own type.
 
         Raises:
-            ValueError: it cannot be written to, is not contiguous, or has elements of another kind.
+            ValueError: it cannot be written to, is not contiguous, or has elements of an unsupported type.
         """
         view = memoryview(buffer)
         if view.readonly or not view.c_contiguous:
@@ -103,14 +103,14 @@ def allreduce(
         buffer: a buffer with the same number of elements on all ranks.
         dtype: its element type; None: the buffer's own.
         op: Average, Sum, Adasum, Min, Max or Product.
-        name: ranks' calls match by name.
+        name: the name by which the ranks' calls match; None: by order.
         prescale_factor: multiplied in before the reduction.
         postscale_factor: multiplied in after it.
         process_set: the ranks that take part.
 
     Raises:
-        ValueError: the call is wrong by itself.
-        HorovodInternalError: the ranks' buffers do not fit together, or a worker was lost.
+        ValueError: an argument is not valid.
+        HorovodInternalError: the ranks' buffers do not match, or a worker was lost.
 
     Example:
         >>> data = array.array("f", [1.0, 2.0])
@@ -155,7 +155,7 @@ def grouped_allreduce(
 def broadcast(
     buffer: Buffer, root_rank: int, *, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> None:
-    """Give every rank of a process set the content of the buffer of `root_rank`, a rank in the world.
+    """Copy the content of the buffer of `root_rank`, a rank in the world, to all ranks of a process set.
 
     Arguments as in `allreduce`.
     """
@@ -166,7 +166,7 @@ def broadcast(
 def allgather(
     part: Buffer, output: Buffer, *, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> None:
-    """Put the parts of all ranks, of equal size, into `output`, in rank order. Arguments as in `allreduce`.
+    """Gather the equally large parts of all ranks in `output`, in rank order. Arguments as in `allreduce`.
 
     Raises:
         MismatchError: the parts were not equally large.
@@ -197,9 +197,9 @@ def reducescatter(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> None:
-    """Reduce a buffer over all ranks, and put this rank's part of the result into `output`.
+    """Reduce a buffer over all ranks, and write this rank's part of the result to `output`.
 
-    Arguments as in `allreduce`. Where elements cannot be shared equally, the first ranks get one more.
+    Arguments as in `allreduce`. If the elements cannot be divided equally, the first ranks get one more.
     """
     sent = _Memory(buffer, dtype)
     received = _Memory(output, sent.dtype)
@@ -225,7 +225,7 @@ def reduce(
 def alltoall(
     buffer: Buffer, output: Buffer, *, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> None:
-    """Give each rank its part of `buffer`, all of equal size, and put the parts for this rank into `output`.
+    """Send each rank its part of `buffer`, all of equal size, and write the parts for this rank to `output`.
 
     Arguments as in `allgather`.
     """
@@ -237,8 +237,7 @@ def alltoall(
 def exchange(
     buffer: Buffer, sizes: Sequence[int], *, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> tuple[bytes, tuple[int, ...]]:
-    """Give each rank its part of `buffer`, of these sizes in bytes, and return the parts that all ranks gave to this
-    one.
+    """Send each rank its part of `buffer`, of these sizes in bytes, and return the parts that this rank receives.
 
     Arguments as in `gather`.
 
@@ -259,12 +258,11 @@ def exchange(
 def transfer(moves: Sequence[tuple[Buffer, int, int]], *, name: str) -> None:
     """Move buffers between pairs of ranks, one after another.
 
-    Only the two ranks of a move call this for it. Two ranks that have several moves in common pass them in the same
-    order.
+    Each move is passed by its two ranks only. Two ranks with several moves between them pass them in the same order.
 
     Args:
         moves: for each move, the data or room for it, the rank that sends it and the rank that receives it.
-        name: the name of all of them; it may be used again when they are done.
+        name: the name of all moves; it may be reused when they are done.
 
     Raises:
         ValueError: this rank is neither sender nor receiver of a move, or is both.
@@ -321,7 +319,7 @@ def _run_all(
 ) -> Result:
     """Run requests together, and return what `finish` makes of the session and their handles.
 
-    `requests_of` makes them from the group and the full name, and holds their memory.
+    `requests_of` makes the requests from the group and the full name, and keeps their memory alive.
     """
 
     def call_of(session: Session, group: int, full_name: str) -> Call:

@@ -1,7 +1,7 @@
-"""Horovod's questions about how it was built, answered for this engine. All may be asked before `init()`.
+"""Horovod's functions that report how it was built, answered for this engine. All may be called before `init()`.
 
-Scripts use them to choose a way that works, so each answer leads them to one: `gloo` is Horovod's word
-for a job that needs no MPI. `carrier` says what a job actually uses.
+Scripts use them to choose a way that works, so each answer leads to one: `gloo` is Horovod's word for a job that needs
+no MPI. `carrier` says what a job actually uses.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from farandole.worker.core import binding
 
 
 def mpi_built() -> bool:
-    """Return whether jobs can use MPI: yes, if there is an MPI library when they start; it is loaded then."""
+    """Return whether jobs can use MPI: yes, if an MPI library is installed; it is loaded when a job starts."""
     return True
 
 
 def gloo_built() -> bool:
-    """Return whether jobs can do without MPI: yes."""
+    """Return whether jobs can run without MPI: yes."""
     return True
 
 
@@ -38,12 +38,12 @@ def nccl_built() -> int:
 
 
 def ddl_built() -> bool:
-    """Return whether IBM's DDL moves tensors: no."""
+    """Return whether IBM's DDL carries tensors: no."""
     return False
 
 
 def ccl_built() -> bool:
-    """Return whether Intel's oneCCL moves tensors: no."""
+    """Return whether Intel's oneCCL carries tensors: no."""
     return False
 
 

@@ -1,4 +1,4 @@
-"""Horovod's questions about the carrier of this job's data, which it calls a controller: MPI, or one without MPI."""
+"""Horovod's functions that report whether this job's data is carried by MPI, which Horovod calls a controller."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def mpi_enabled() -> bool:
 
 
 def gloo_enabled() -> bool:
-    """Return whether this job does without MPI. `gloo` is Horovod's word for that."""
+    """Return whether this job runs without MPI. `gloo` is Horovod's word for that."""
     return not mpi_enabled()
 
 

@@ -37,12 +37,12 @@ SIZES = {
 
 
 class OpaqueType(NamedTuple):
-    """An element type whose elements the engine moves as bytes, and does not calculate with."""
+    """An element type that the engine moves as bytes, without calculating with it."""
 
     name: str
     """NumPy's name, such as "uint32". Ranks whose names or sizes differ have different types."""
     size: int
-    """Bytes of an element; at least 1."""
+    """Size of an element in bytes; at least 1."""
 
 
 ElementType = DType | OpaqueType
@@ -80,9 +80,9 @@ Sum = 1
 Adasum = 2
 """The sum of the parts in which the ranks' tensors differ, and the average of what they share; for floating point."""
 Min = 3
-"""The least of all ranks' elements."""
+"""The minimum of all ranks' elements."""
 Max = 4
-"""The greatest of all ranks' elements."""
+"""The maximum of all ranks' elements."""
 Product = 5
 """The product of all ranks' elements."""
 

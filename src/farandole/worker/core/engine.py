@@ -32,10 +32,10 @@ _TIMEOUT = int(Status.TIMEOUT)
 
 
 class Block:
-    """A piece of the arena. Freed, with what lies in it, when the last reference is gone.
+    """A piece of the arena. Its memory is freed when the last reference is gone.
 
     Attributes:
-        address: its first byte's address, aligned to 64 bytes.
+        address: the address of its first byte, aligned to 64 bytes.
         size: its length in bytes.
     """
 
@@ -64,18 +64,18 @@ class Cause(NamedTuple):
     how: str
     """The way in which it was lost, such as `its process ended without saying goodbye`."""
     certain: bool
-    """Whether its process has ended, or it has said so itself. Otherwise it is silent, and may live."""
+    """Whether its process has ended, or it has announced its end. Otherwise it is silent, and may be alive."""
 
     @property
     def left(self) -> bool:
-        """Whether that rank has left the world in good order."""
+        """Whether that rank has left the world gracefully."""
         return self.how.startswith(f"rank {self.rank} {_HAS_LEFT}")
 
 
 class Engine:
     """A native engine.
 
-    Every method raises errors of `farandole.errors`, by the status that the native function returned.
+    Every method raises an error of `farandole.errors` that corresponds to the status of the native function.
     """
 
     def __init__(self, library: Library, settings: Settings) -> None:
@@ -121,11 +121,11 @@ class Engine:
 
         Args:
             generation: a number larger than any generation that this engine has been in.
-            rank: this worker's place in the world.
+            rank: this worker's rank in the world.
             size: number of workers.
-            contacts: every worker's `contact`, by rank; may be empty for a world of one.
+            contacts: the `contact` of every worker, by rank; may be empty for a world of one.
             secret: the job's secret.
-            timeout: seconds for all to be connected.
+            timeout: seconds until all workers must be connected.
 
         Raises:
             WorkerLostError: the world has lost a worker already, or `revoke` was called for it in another thread.
@@ -144,7 +144,7 @@ class Engine:
         self._check(self._library.farandole_engine_form(self._pointer, world))
 
     def leave(self, timeout: float) -> None:
-        """Leave the world in good order. Requests that were not agreed on fail, here and on all other ranks."""
+        """Leave the world gracefully. Requests that were not agreed on fail, here and on all other ranks."""
         self._check(self._library.farandole_engine_leave(self._pointer, timeout))
 
     def revoke(self, lost_rank: int, reason: str, certain: bool = True, *, generation: int | None = None) -> None:
@@ -155,10 +155,11 @@ class Engine:
         Args:
             lost_rank: the rank that was lost; -1: none in particular.
             reason: a sentence for people.
-            certain: whether its process has ended, or it has said so itself; otherwise it may live; `cause` returns
-                this.
-            generation: the generation of the world. One that is over is left alone; one that this engine has yet to
-                form will end as soon as it begins. None: the latest that this engine has formed, or has begun to form.
+            certain: whether its process has ended, or it has announced its end; otherwise it may be alive. `cause`
+                returns this.
+            generation: the generation of the world. A world that has ended is not changed; one that this engine has not
+                formed yet will end as soon as it begins. None: the latest that this engine has formed, or has begun to
+                form.
         """
         of = self._generation if generation is None else generation
         self._check(self._library.farandole_engine_revoke(self._pointer, of, lost_rank, certain, as_bytes(reason)))
@@ -246,7 +247,7 @@ class Engine:
         return True
 
     def errors(self, submission: Submission) -> list[FarandoleError | None]:
-        """Return, for each request, its error or None. All of them must be done."""
+        """Return the error of each request, or None. All requests must be done."""
         statuses = (self._library.farandole_wait(self._pointer, handle, 0.0) for handle in submission.handles)
         return [self._error(status) if status else None for status in statuses]
 
@@ -258,7 +259,7 @@ class Engine:
     def result(self, handle: int) -> tuple[int, tuple[int, ...]]:
         """Return the result of a request that is done or launched: the address of its data (0 if none), and its sizes.
 
-        Data in the memory of a GPU has the address 0, and is fetched by `take`.
+        Data in a GPU's memory has the address 0, and is fetched by `take`.
 
         For an allgather these are the first dimension of every rank of the group; for a new group, its id.
         The data is valid until `release`.
@@ -270,7 +271,7 @@ class Engine:
         return data.value or 0, tuple(sizes[index] for index in range(count.value))
 
     def take(self, handle: int, target: int, stream: GpuStream) -> None:
-        """Copy the data that a request has received in the memory of a GPU to `target`, in this stream, once."""
+        """Copy the data that a request has received in a GPU's memory to `target`, in this stream. Call it once."""
         self._check(self._library.farandole_take(self._pointer, handle, target, *stream))
 
     # --- memory and looking inside -----------------------------------------------------------------------------
@@ -321,15 +322,15 @@ class Engine:
         return count, position.value
 
     def event_name(self, number: int) -> str:
-        """Return the request name that stands behind the number in an event."""
+        """Return the request name that belongs to a number in an event."""
         return _string(self._library.farandole_event_name(self._pointer, number))
 
     def event_signature(self, number: int) -> str:
-        """Return type and shape of the last request under that name, as `float32 [3, 4]`."""
+        """Return the type and shape of the last request of this name, such as `float32 [3, 4]`."""
         return _string(self._library.farandole_event_signature(self._pointer, number))
 
     def algorithms(self) -> list[str]:
-        """Return the names of the algorithms, in the order by which events number them."""
+        """Return the names of the algorithms, in the order of their numbers in events."""
         return [row["name"] for row in json.loads(_string(self._library.farandole_algorithms()))]
 
     def keep(self, knobs: Mapping[str, int]) -> None:
@@ -342,10 +343,10 @@ class Engine:
         return report
 
     def choose(self, kind: Kind, op: int, group: int, size: int) -> dict[str, str]:
-        """Return the `algorithm` that runs a tensor of `size` bytes in a group now, and the `reason`.
+        """Return the `algorithm` for a tensor of `size` bytes in a group at present, and the `reason`.
 
         Raises:
-            InvalidRequestError: there is no such group, or the kind needs no algorithm.
+            InvalidRequestError: there is no such group, or this kind has no algorithms.
         """
         answer = self._library.farandole_choose(self._pointer, int(kind), op, group, size)
         if answer is None:
@@ -371,7 +372,7 @@ class Engine:
         return query.value if asked > 0 else None
 
     def answer_stall_query(self, query: int, text: str) -> None:
-        """Answer a stall query with one line that says where this program is."""
+        """Answer a stall query with one line, the position in this program."""
         self._check(self._library.farandole_answer_stall_query(self._pointer, query, as_bytes(text)))
 
     def _check(self, status: int) -> None:

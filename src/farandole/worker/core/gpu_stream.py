@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class GpuStream(NamedTuple):
-    """A stream of a GPU, as the driver has it.
+    """A stream of a GPU, as the driver knows it.
 
     Attributes:
         device: the number of the GPU in this process, from 0.

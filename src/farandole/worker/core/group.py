@@ -13,12 +13,12 @@ from farandole.worker.core.identity import Identity, parentage
 class ProcessSet:
     """An ordered subset of the world in which collectives run.
 
-    It is inert until it is registered, by `init(process_sets=[...])` or `add_process_set`, on all ranks alike.
+    It has no effect until all ranks register it, by `init(process_sets=[...])` or `add_process_set`.
 
     Attributes:
         process_set_id: None until registered. The world's own set has 0.
         ranks: sorted ranks in the world.
-        mpi_comm: always None here; Horovod's scripts look at it.
+        mpi_comm: always None here; scripts for Horovod read it.
 
     Example:
         >>> str(ProcessSet([2, 0]))
@@ -67,11 +67,11 @@ class ProcessSet:
         self._world_rank = None
 
     def __deepcopy__(self, _: dict[int, Any]) -> ProcessSet:
-        """Return the set itself: a copied object that contains it, such as a module, keeps the same workers."""
+        """Return the set itself: a copy of an object that contains it, such as a module, keeps the same workers."""
         return self
 
     def __reduce__(self) -> Any:
-        """Pickle only the ranks: another process registers the set again, or knows it from the worker."""
+        """Pickle only the ranks: another process registers the set again, or has it from the worker."""
         return ProcessSet, (self.ranks,)
 
     @property
@@ -101,7 +101,7 @@ class WorldSet(ProcessSet):
 
     @property
     def ranks(self) -> list[int]:
-        """All ranks; none before `init()`."""
+        """All ranks; empty before `init()`."""
         return self._ranks if self._registered else []
 
     @ranks.setter
@@ -117,7 +117,7 @@ class WorldSet(ProcessSet):
         self.bind(0, world_rank)
 
     def __reduce__(self) -> str:
-        """Pickle only the name: each process has its own."""
+        """Pickle only the name: each process has its own world set."""
         return "global_process_set"
 
     def unbind(self) -> None:

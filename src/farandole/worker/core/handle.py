@@ -1,7 +1,7 @@
-"""Calls, which keep their memory alive while the engine works, and make their results.
+"""Calls, which keep their memory alive while the engine works, and produce their results.
 
-A front end makes one `Pending` for each call. An asynchronous call gets a number, an int as in Horovod, which is what
-its user holds. The table holds the call until the user fetches the result, and so its tensors.
+A front end makes one `Pending` for each call. An asynchronous call gets a number, an int as in Horovod, which is the
+user's handle. The table keeps the call, and so its tensors, until the user fetches the result.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _numbers = itertools.count(1)
 
 
 class Call(Protocol):
-    """A call, from its making to its result: `submit`, `wait` and `result`, each once, or all of it by `run`."""
+    """A call, from its creation to its result: `submit`, `wait` and `result`, each once, or all three by `run`."""
 
     def submit(self) -> None:
         """Start the call, or raise the reason why it cannot start."""
@@ -46,7 +46,7 @@ class Pending:
     __slots__ = ("_engine", "_error", "_finish", "_submission")
 
     def __init__(self, engine: Engine, submission: Submission, finish: Callable[[Any], Any]) -> None:
-        """Take a submission over, until the result has been made.
+        """Own a submission until its result has been made.
 
         Args:
             engine: the engine to submit to.
@@ -98,7 +98,7 @@ class Pending:
             submission.put_back()
 
     def begun(self) -> bool:
-        """Return whether the engine knows the requests, or did know them."""
+        """Return whether the engine has, or has had, the requests."""
         return self._submission is None or self._submission.submitted
 
     def done(self) -> bool:
@@ -147,7 +147,7 @@ class Known:
         self._result = result
 
     def submit(self) -> None:
-        """Do nothing: there is no work to submit. `wait` is the same."""
+        """Do nothing: there is no work to submit. `wait` does nothing either."""
 
     wait = submit
 
@@ -165,14 +165,14 @@ class Known:
 
 
 class HandleTable:
-    """The calls in flight of one session, by the numbers that users hold."""
+    """The calls in flight of one session, by the users' handles."""
 
     def __init__(self) -> None:
         # Without a lock: each access is one step of a dict.
         self._calls: dict[int, Call] = {}
 
     def begin(self, call: Call) -> int:
-        """Submit a call, keep it, and return its number."""
+        """Submit a call, keep it, and return its handle."""
         number = next(_numbers)
         # Kept before it is submitted: Ctrl-C may come at any moment, and the engine must not lose the memory.
         self._calls[number] = call
@@ -205,7 +205,7 @@ class HandleTable:
         return call.done()
 
     def synchronize(self, number: int) -> Any:
-        """Wait for a call and return its result; None for an unknown number, as in Horovod."""
+        """Wait for a call and return its result; None for an unknown handle, as in Horovod."""
         call = self._calls.get(number)
         if call is None:
             return None
@@ -216,5 +216,5 @@ class HandleTable:
         return call.result()
 
     def clear(self) -> None:
-        """Drop all calls, with their tensors. Only when none of them runs any more."""
+        """Drop all calls and their tensors. None of them may still be running."""
         self._calls.clear()

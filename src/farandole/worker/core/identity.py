@@ -1,16 +1,15 @@
 """The identity of a process: what a worker, and the processes that it starts, know about its world.
 
 A training script starts processes: those of a `DataLoader`, of a pool, of Keras. They take part in no world, because
-its threads and connections are the worker's. But they ask which rank they belong to, to read their share of the data.
-A forked process has the worker's memory. One that `multiprocessing` starts in another way (spawn, forkserver) has the
-worker's environment, in which a variable names a file in memory that the worker keeps up to date: of any size, gone
-when the worker is, and read through /proc by processes of the same user.
+its threads and connections belong to the worker. But they need its rank, to read their share of the data. A forked
+process has the worker's memory. One that `multiprocessing` starts in another way (spawn, forkserver) has the worker's
+environment, in which a variable names a file in memory that the worker keeps up to date. The file may have any size,
+disappears with the worker, and is read through /proc by processes of the same user.
 
 Such a process knows the state at its start. In a job whose workers come and go, this does not change when the
 worker enters its next world.
 
-Other programs that a worker starts find the variable, too, and ignore it: they may be workers of a world of their
-own.
+Other programs that a worker starts also get the variable, and ignore it: they may be workers of another world.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ VARIABLE = "FARANDOLE_IDENTITY"
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """A worker's place in its world, and the other facts that can be asked for without a collective."""
+    """A worker's place in its world, and the other facts that are known without a collective."""
 
     pid: int
-    """The worker's process."""
+    """The id of the worker's process."""
     world: World
     groups: dict[int, list[int]]
     """The ranks of every registered process set, by its id."""
@@ -56,7 +55,7 @@ def is_homogeneous_world(world: World) -> bool:
 
 
 def placement_in(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the place of a process among workers that an environment gives.
+    """Return the environment variables that determine a process's place among the workers.
 
     It is the same for a worker and a process that it starts, unless that process is given a place of its own.
     """
@@ -71,7 +70,7 @@ class Publication:
         self._descriptor: int | None = None
 
     def publish(self, identity: Identity) -> None:
-        """Let processes that are started from now on find this identity."""
+        """Publish this identity to processes that are started from now on."""
         # Not in other processes' environment: of thousands of ranks it would be too long for one.
         public = msgspec.structs.replace(
             identity,
@@ -102,7 +101,7 @@ class Parentage:
 
     Attributes:
         known: the worker's identity; None: there is none.
-        in_use: the same, unless this process has left it with `shutdown()`.
+        in_use: the same; None after `shutdown()`.
     """
 
     def __init__(self) -> None:
@@ -112,7 +111,7 @@ class Parentage:
         self.look()
 
     def look(self) -> None:
-        """Find the worker that this process, which has just begun, belongs to."""
+        """Find the worker that this process belongs to; called when the process begins."""
         if not self._from_memory:
             self.known = self.in_use = _of_environment(os.environ)
 
@@ -122,11 +121,11 @@ class Parentage:
         self._from_memory = True
 
     def leave(self) -> None:
-        """Stop answering questions, until `init()` is called again."""
+        """Stop answering queries until `init()` is called again."""
         self.in_use = None
 
     def resume(self) -> bool:
-        """Answer questions again, and return whether this process belongs to a worker, and has no place of its own."""
+        """Answer queries again; return whether this process belongs to a worker and has no place of its own."""
         if self.known is not None and self.known.placement != placement_in(os.environ):
             self.known = None
         self.in_use = self.known
@@ -159,7 +158,7 @@ def _of_environment(environment: Mapping[str, str]) -> Identity | None:
 
 
 def _is_part_of_a_program() -> bool:
-    """Return whether `multiprocessing` (or joblib) has started this process, to run a part of another one's program."""
+    """Return whether `multiprocessing` (or joblib) has started this process, to run a part of its parent's program."""
     # By the command line, which says so from the first moment on: the user's script may be imported again before
     # `multiprocessing.parent_process()` knows. A forked process has that of the one that it was forked from.
     return any(

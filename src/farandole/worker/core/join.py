@@ -1,13 +1,13 @@
-"""The way in which a worker joins the others: at its launcher's roster, at one that rank 0 serves, or not at all.
+"""How a worker joins the others: at its launcher's roster, at a roster that rank 0 serves, or not at all.
 
 `plan_join` decides which, from the environment; `join_world` does it.
 
-- Our launcher has set FARANDOLE_ROSTER: the roster is there and knows every worker.
+- farandole's launcher has set FARANDOLE_ROSTER: its roster is at that address and knows every worker.
 - Another launcher started this worker (see `external_launcher`): rank 0 serves the roster. The other ranks read its
-  address in a meeting file in the user's home or, where the user has set FARANDOLE_ROSTER, take it from there. They may
-  start before rank 0 does, and the file may be an old one: so they try again until they have found it, or until the
-  start timeout has passed.
-- No launcher started this worker, or there is one worker only: a world of one, without any network.
+  address in FARANDOLE_ROSTER, if the user has set it, or else in a meeting file in the user's home. They may start
+  before rank 0, and the file may be an old one: so they retry until they have found the roster, or until the start
+  timeout has passed.
+- No launcher started this worker, or it is the only worker: a world of one, without a network.
 """
 
 from __future__ import annotations
@@ -57,23 +57,23 @@ ALONE = World(
 
 @dataclass(frozen=True)
 class JoinPlan:
-    """The way in which this worker will join the others."""
+    """How this worker will join the others."""
 
     settings: Settings
-    """The settings, completed with all that was found: rank, secret, and the address to listen on."""
+    """The settings, with everything that was found out: rank, secret, and the address to listen on."""
     found: ExternalPlacement | None = None
-    """The job that another launcher started; None: a launcher of ours serves the roster, or none is needed."""
+    """The job that another launcher started; None: farandole's launcher serves the roster, or none is needed."""
 
 
 class JoinedWorld(NamedTuple):
-    """A worker's place, and the objects that it holds as long as it keeps the place."""
+    """A worker's place, and the objects that it needs while it is there."""
 
     world: World
     """The world. If workers come and go, `worlds.enter` must still be called."""
     roster: RosterClient | None
-    """The roster; None in a world that needs none."""
+    """The connection to the roster; None in a world that needs none."""
     own_roster: OwnRoster | None
-    """The roster that this worker serves itself."""
+    """The roster that this worker itself serves."""
 
 
 def plan_join(settings: Settings, environment: Mapping[str, str]) -> JoinPlan:
@@ -81,7 +81,7 @@ def plan_join(settings: Settings, environment: Mapping[str, str]) -> JoinPlan:
 
     Raises:
         SettingError: variables contradict each other or something is missing.
-        StartError: the user's key cannot be read or made.
+        StartError: the user's key cannot be read or created.
     """
     # The launcher that serves the roster gives the rank; the size counts only if it also names the job.
     placed = environment.get("FARANDOLE_RANK") and (settings.job or not environment.get("FARANDOLE_SIZE"))
@@ -189,7 +189,7 @@ class _SelfServedJoin:
         self._deadline = time.monotonic() + settings.start_timeout
 
     def run(self) -> JoinedWorld:
-        """Serve the roster if that is this worker's part, and join it."""
+        """Serve the roster if this worker is rank 0, and join it."""
         if self._found.rank != 0:
             return self._seek()
         own = OwnRoster(self._found.size, self._settings.secret, _to_serve_on(self._settings))
@@ -206,7 +206,7 @@ class _SelfServedJoin:
                 self._file.remove()
 
     def _seek(self) -> JoinedWorld:
-        """Look for rank 0 until this worker is in its world."""
+        """Search for rank 0's roster until this worker is in the world."""
         pause = _FIRST_PAUSE_SECONDS
         trouble: RosterUnreachable | None = None
         while self._left() > 0:
@@ -250,7 +250,7 @@ class _SelfServedJoin:
 
 
 def _to_serve_on(settings: Settings) -> list[tuple[str, int]]:
-    """Return the addresses, in numbers, and ports on which rank 0 serves the roster."""
+    """Return the numeric addresses and ports on which rank 0 serves the roster."""
     if settings.roster is None:
         return [(address, 0) for address in settings.listen.split(",")]
     served = []

@@ -1,4 +1,4 @@
-"""A plugin library that carries out a framework's ops with the engine of the session."""
+"""Lends the session's engine to a plugin library, which carries out a framework's ops with it."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ class LentEngine:
         self._is_attached = False
 
     def fits(self) -> bool:
-        """Return whether the library was made for this version of the native interface."""
+        """Return whether the library was built for this version of the native interface."""
         version: int = self._version()
         return version == binding.ABI_VERSION
 
     def opened(self, session: Session) -> None:
-        """Lend it the engine of a world."""
+        """Attach the engine of a world to the library."""
         world = session.world
         pointer = ctypes.c_void_p(session.engine.native_pointer)
         self._attach(pointer, world.rank, world.local_rank, world.local_size)
         self._is_attached = True
 
     def closing(self, session: Session) -> None:
-        """Take the engine back. It completes the requests in flight."""
+        """Detach the engine. This completes the requests in flight."""
         if self._is_attached:
             self._detach()
             self._is_attached = False
 
     def closed(self) -> None:
-        """Do nothing: the engine was taken back."""
+        """Do nothing: the engine is already detached."""
 
     def forgotten(self) -> None:
-        """Drop the engine in a forked child; the library itself notices that it has none there."""
+        """Drop the engine in a forked child; the library itself notices that it has no engine there."""
         self._is_attached = False

@@ -1,4 +1,4 @@
-"""Tracebacks without this package's frames: a user can change only the code of the others."""
+"""Tracebacks without this package's frames: users can change only their own code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PACKAGE = PACKAGE_FOLDER + os.sep
 def hide_own_frames(error: BaseException) -> None:
     """Remove this package's frames from the tracebacks of an error and of its causes.
 
-    A traceback that has no other frames stays as it is.
+    A traceback that has no other frames is not changed.
     """
     seen: set[int] = set()
     left: list[BaseException | None] = [error]

@@ -1,8 +1,8 @@
 """The roster that rank 0 serves when no launcher does: a child process, `python -m farandole.control.roster.serve`.
 
-It is a process of its own, so that it answers while Python computes here. It is started by name, because this package
-knows nothing of the roster except its messages. It reads its input in one frame from standard input, so no secret is on
-a command line, and it ends when that input or this process ends in any way.
+It is a separate process, so that it answers while Python computes here. It is started by name, because this package
+knows only the roster's messages. It reads its orders from standard input, so no secret is on a command line, and it
+ends when that input, or this process, ends in any way.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from farandole.base.wire.rendezvous import FromServer, NotServed, Serve
 from farandole.errors import StartError
 
 ANSWER_SECONDS = 30.0
-"""Seconds: a Python interpreter may take long to start if hundreds start from one file server."""
+"""Seconds to wait: Python may take long to start if hundreds of interpreters start from one file server."""
 END_SECONDS = 5.0
 
 
@@ -36,10 +36,10 @@ class OwnRoster:
         """Start the child and wait until it listens.
 
         Args:
-            size: workers of the job.
-            secret: the secret that they prove to know.
-            addresses: addresses of this machine, in numbers, with ports; 0 is any that is free. One that this machine
-                does not have is passed over while there are others.
+            size: number of workers of the job.
+            secret: the job's secret, which workers must prove that they have.
+            addresses: numeric addresses of this machine, with ports; port 0: any free port. An address that this
+                machine does not have is skipped if there are others.
 
         Raises:
             StartError: it cannot listen there, or cannot be started.
@@ -76,7 +76,7 @@ class OwnRoster:
             self._process.wait()
 
     def forget(self) -> None:
-        """Let go of it in a forked child of this process, which does not own it."""
+        """Drop the child process in a forked child of this process, which does not own it."""
         self._close_pipes()
         self._process.returncode = 0
 

@@ -81,7 +81,7 @@ def _array_type(count: int) -> type[ctypes.Array[ctypes.c_int64]]:
 
 
 class NamesFollower(Protocol):
-    """A counter of its own for unnamed requests, such as ops of a framework."""
+    """A separate counter of unnamed requests, such as that of a framework's ops."""
 
     def restarted(self, group: int) -> None:
         """Count from 0 again in a group."""
@@ -94,7 +94,7 @@ class Names:
     """Names for unnamed requests.
 
     Each (operation, group) has its own count, and only unnamed requests that were accepted count. So a named request, a
-    request in another group, or one that is refused, on one rank alone does not shift the names of what follows.
+    request in another group or a refused one does not shift later names if only one rank makes it.
     """
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """The options of requests in the engine's form (`farandole_option` in farandole.h): names and numbers.
 
-Nothing here knows which options there are. Collectives declare theirs, and the engine's table reads them
+This module does not know the individual options. Collectives declare theirs, and the engine's table reads them
 (native/engine/options.h).
 """
 
@@ -16,11 +16,11 @@ from farandole.worker.core.binding import NativeOption, NativeRequest
 
 
 class NativeOptions:
-    """Options with their values. They never change, so that many requests point to the same ones.
+    """Options with their values. They never change, so many requests can point to the same ones.
 
     Attributes:
         array: the array of `NativeOption`.
-        address: its first byte's address.
+        address: the address of its first byte.
         count: their number.
     """
 
@@ -34,7 +34,7 @@ class NativeOptions:
 
 
 def native_options(options: Mapping[str, Any]) -> NativeOptions:
-    """Return options by name as native ones. Values are numbers, or objects that `float` accepts.
+    """Return options, given by name, in native form. Values are numbers, or objects that `float` accepts.
 
     Example:
         >>> [(each.name, each.value) for each in native_options({"op": 1, "prescale": 0.5}).array]
@@ -47,7 +47,7 @@ def native_options(options: Mapping[str, Any]) -> NativeOptions:
 def reader_of(names: tuple[str, ...]) -> Callable[[Mapping[str, Any]], NativeOptions]:
     """Return `native_options` for mappings with these names; other names in a mapping are ignored.
 
-    It is compiled, because every small tensor comes here: a general function takes three times as long.
+    The function is compiled, because it runs for every small tensor: a general one takes three times as long.
     """
     layout = _Layout(names)
     values = ", ".join(f"options[{name!r}]" for name in names)
@@ -65,11 +65,11 @@ def options_of(request: NativeRequest) -> dict[str, float]:
 
 
 class _Layout:
-    """Options with these names, for values that have been used before.
+    """The native options for certain names, cached by their values.
 
     Attributes:
         pack: a function that turns the values, one for each name, into bytes.
-        known: options by the bytes of their values. Numbers that are equal, as 0.0 and -0.0, may differ in these.
+        known: options by the bytes of their values. Equal numbers, such as 0.0 and -0.0, may have different bytes.
     """
 
     # A factor may differ in each step.

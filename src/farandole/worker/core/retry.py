@@ -16,11 +16,11 @@ class Gradients(Protocol):
 
 
 class Retry(Protocol):
-    """The part of a session that makes broken calls again."""
+    """The part of a session that repeats calls that failed because their world broke."""
 
     @property
     def share(self) -> float:
-        """The factor of this worker's gradients before they are averaged, so that all samples count alike."""
+        """The factor of this worker's gradients before they are averaged, so that all samples have equal weight."""
 
     def run(
         self,
@@ -28,36 +28,37 @@ class Retry(Protocol):
         restore: Callable[[], None] | None = None,
         adopt: Callable[[Result], Result] | None = None,
     ) -> Result:
-        """Make a call that all ranks make, in this world or the next ones, until it has a result.
+        """Repeat a call that all ranks make, in this world and the next ones, until it has a result.
 
         Args:
             call: a function that makes the call.
-            restore: a function that restores what a failed call has destroyed.
-            adopt: a function that makes the result from another rank's, if that rank got one before the world broke.
+            restore: a function that restores the data that a failed call has overwritten.
+            adopt: a function that makes the result from that of a rank that got one before the world broke.
         """
 
     def broken(self, error: Exception) -> bool:
         """Return whether a call has failed because its world has ended."""
 
     def launched(self) -> bool:
-        """Record that all gradients of the step are launched; return whether the ballot may leave with them.
+        """Record that all gradients of the step are launched; return whether the ballot may be sent with them.
 
-        Otherwise it waits until the gradients are waited for.
+        Otherwise the ballot is sent when the gradients are waited for.
         """
 
     def ballot(self, meet: bool) -> Sequence[bool]:
-        """Return what this rank asks of all when this step counts. It should be sent with the last of the gradients.
+        """Return this rank's ballot, its requests to all ranks for the moment when the step counts. Send it with the
+        last gradients.
 
         Args:
-            meet: whether all ranks must have their reduced gradients before any goes on, because this one may change
-                its own then and could not give them to others.
+            meet: whether all ranks must have their reduced gradients before any rank continues, because this rank may
+                then change its own and could not send them to others.
         """
 
     def count(self, outcome: Sequence[bool], gradients: Gradients) -> None:
-        """Let the step count: its gradients are reduced here, all in one world.
+        """Count the step: all its gradients have been reduced here, in one world.
 
         Args:
-            outcome: the requests on any rank's ballot of the same world.
+            outcome: the requests that are on the ballot of any rank of this world.
             gradients: the gradients of the step.
         """
 
@@ -65,8 +66,8 @@ class Retry(Protocol):
         """Enter the next world, if this one has ended.
 
         Returns:
-            Whether the step counts, because other ranks had its gradients. This rank has them now, too.
+            Whether the step counts, because other ranks had its gradients, which this rank now also has.
         """
 
     def give_out_again(self) -> None:
-        """Give the batch of this step out once more, because its gradients are lost."""
+        """Return the batch of this step again from the loader, because its gradients are lost."""

@@ -1,7 +1,7 @@
 """A worker's part in one world: its engine, its place, its groups and its calls in flight.
 
-Order of things: `Session.open` opens the engine, meets the others through the roster, forms the world and registers the
-static groups; `Session.close` undoes that in reverse. Nothing here is global: see `farandole.worker.core.basics`.
+`Session.open` opens the engine, meets the others through the roster, forms the world and registers the static groups;
+`Session.close` undoes that in reverse. Nothing here is global: see `farandole.worker.core.basics`.
 """
 
 from __future__ import annotations
@@ -37,28 +37,29 @@ LEAVE_SECONDS = 5.0
 
 
 class Session:
-    """A worker in one world.
+    """A worker's part in a world.
 
     Attributes:
         settings: the settings that it was opened with.
         world: the place of this worker, and the other workers.
         engine: the native engine.
-        handles: calls in flight, by the numbers that users hold.
+        handles: calls in flight, by the users' handles.
         names: names for unnamed requests.
         pool: submissions that can be reused.
         roster: the connection to the roster, or None in a world that needs none.
         steps: the number of training steps that were counted.
         on_step: called at the end of each step; None: steps are not measured.
         notices: the roster's messages about a world whose workers come and go; None if they do not.
-        retry: the object that makes broken calls again in the next world; None: they fail.
-        trained: whether this worker holds the job's state, and others may get it from here.
-        trainings: the number of training loops that this process has made.
-        times_made_alike: the number of times that the ranks of a training loop have been made alike, because there may
-            be ranks that know nothing of earlier steps. It changes between the same two steps on all ranks.
+        retry: the object that repeats broken calls in the next world; None: they fail.
+        trained: whether this worker holds the job's state, which others may get from it.
+        trainings: the number of training loops that this process has created.
+        times_made_alike: the number of times that the ranks of a training loop have synchronized their counters,
+            because there may be ranks that know nothing of earlier steps. It changes between the same two steps on all
+            ranks.
     """
 
     def __init__(self, settings: Settings, engine: Engine, met: JoinedWorld) -> None:
-        """Hold the objects that `open` made."""
+        """Store the objects that `open` made."""
         self.settings = settings
         self.engine = engine
         self.world = met.world
@@ -157,14 +158,14 @@ class Session:
         notices.entered(self.world.generation)
         global_process_set.bind_world(self.world.size, self.world.rank)
 
-    def turn_away(self, why: str) -> list[Accused]:
-        """Turn away from the world, which ends for all its workers if it lives; return the workers that it has lost.
+    def abandon_world(self, why: str) -> list[Accused]:
+        """Abandon the world, which ends for all its workers if it is alive; return the workers that it has lost.
 
         All process sets except the world's own are unregistered, and unnamed requests count from 0 again. Requests in
         flight fail.
 
         Args:
-            why: the reason that the others get if the world lives.
+            why: the reason that the others get if the world is alive.
 
         Raises:
             StartError: there will be no next world.
@@ -174,7 +175,7 @@ class Session:
                 "this job cannot go on in another world: its number of workers is fixed. Start it with "
                 "farandole run --min-np N."
             )
-        self.notices.turn_away()
+        self.notices.abandon_world()
         accused = accusations(self.engine) if self.world.generation else []
         try:
             self.engine.revoke(-1, why)
@@ -187,11 +188,11 @@ class Session:
         return accused
 
     def enter_next(self, accused: Sequence[Accused], *, open: bool = True) -> None:
-        """Enter the next world, after `turn_away`. The engine, its arena and what lies there stay.
+        """Enter the next world, after `abandon_world`. The engine, its arena and the contents of the arena are kept.
 
         Args:
-            accused: the result of `turn_away`.
-            open: whether newcomers may come into it; not in the middle of a step.
+            accused: the result of `abandon_world`.
+            open: whether newcomers may enter it; false in the middle of a step.
 
         Raises:
             EvictedError: this worker has been removed from the job.
@@ -201,7 +202,7 @@ class Session:
         self._enter(self.notices, accused, open=open)
 
     def close(self) -> None:
-        """Leave the world, in good order if it still lives. Calls in flight fail, here and on the other ranks."""
+        """Leave the world, gracefully if it is still alive. Calls in flight fail, here and on the other ranks."""
         try:
             self.engine.leave(LEAVE_SECONDS)
             if self.roster is not None and not self._failed:
@@ -219,12 +220,14 @@ class Session:
             process_set.unbind()
 
     def forget(self) -> None:
-        """In a forked child, let go of everything that keeps a process of the parent alive."""
+        """In a forked child, close everything that keeps a process of the parent alive."""
         if self._own_roster is not None:
             self._own_roster.forget()
 
     def fail(self, error: BaseException) -> None:
-        """Tell the roster and all workers that this one ends with `error`; their requests fail at once, naming it."""
+        """Notify the roster and all workers that this one ends with `error`; their requests fail at once, with its
+        name.
+        """
         self._failed = True
         first_line = "".join(traceback.format_exception_only(type(error), error)).strip().splitlines()[0]
         try:
@@ -255,7 +258,7 @@ class Session:
         *details: Any,
         scope: str = "",
     ) -> Any:
-        """Do the same as `carry_out_once`, but make a synchronous call of all ranks again if its world breaks."""
+        """Do the same as `carry_out_once`, but repeat a synchronous call of all ranks if its world breaks."""
         once = self.carry_out_once
         if self.retry is None or how is not HandleTable.run or process_set.process_set_id != 0:
             return once(how, operation, name, process_set, make, *details, scope=scope)
@@ -271,7 +274,7 @@ class Session:
         *details: Any,
         scope: str = "",
     ) -> Any:
-        """Make a call under its full name, and run it or begin it.
+        """Create a call under its full name, and run or begin it.
 
         Args:
             how: `HandleTable.run` or `HandleTable.begin`, whose result is returned.
@@ -304,14 +307,14 @@ class Session:
             raise
 
     def run(self, request: NativeRequest, finish: Callable[[int], Result]) -> Result:
-        """Submit one request, wait for it, and return what `finish` makes of its handle."""
+        """Submit one request, wait for it, and return what `finish` makes from its handle."""
         call = Pending(self.engine, Submission((request,)), lambda handles: finish(handles[0]))
         return cast(Result, self.handles.run(call))
 
     # --- groups ------------------------------------------------------------------------------------------------
 
     def add_group(self, process_set: ProcessSet) -> None:
-        """Register a process set; all ranks of the world do so, members or not, in the same order.
+        """Register a process set; all ranks of the world must do so, members or not, in the same order.
 
         Raises:
             ValueError: a set of the same ranks is registered, or a rank is not in the world.
@@ -326,7 +329,9 @@ class Session:
         process_set.bind(identifier, self.world.rank)
 
     def remove_group(self, process_set: ProcessSet) -> bool:
-        """Remove a process set; all ranks of the world do so. False if it is not registered, or is the world's own."""
+        """Remove a process set; all ranks of the world must do so. False if it is not registered, or is the world's
+        own.
+        """
         identifier = process_set.process_set_id
         if identifier is None or identifier not in self._groups:
             return False
@@ -337,7 +342,7 @@ class Session:
         return True
 
     def adopt_groups(self, process_sets: Sequence[ProcessSet]) -> None:
-        """Register the sets that are new, and give the known ones their ids."""
+        """Register new sets, and assign known ones their ids."""
         check_distinct(process_sets)
         for process_set in process_sets:
             identifier = self._registered(process_set.ranks)
@@ -384,7 +389,9 @@ class Session:
             )
 
     def _check_same_sets(self, process_sets: Sequence[ProcessSet]) -> None:
-        """Compare all ranks' static sets before any is registered: with a missing set, others would wait for ever."""
+        """Compare all ranks' static sets before any is registered: if one were missing on a rank, the others would wait
+        forever.
+        """
         mine = json.dumps([process_set.ranks for process_set in process_sets]).encode()
         everyone = self.exchange("init.process_sets", mine)
         different = [rank for rank, theirs in enumerate(everyone) if theirs != mine]

@@ -1,4 +1,4 @@
-"""The one place where statuses of the C ABI become exceptions."""
+"""The mapping from statuses of the C ABI to exceptions."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ _SENTENCE = re.compile(r"^.*?([^\n]*?) \(farandole status (\d+)(?:, rank (\d+))?
 
 
 def from_sentence(message: str) -> FarandoleError | None:
-    """Return the exception for a framework's message about a failed op; None if it is not one of ours.
+    """Return the exception for a framework's message about a failed op; None if the error is not farandole's.
 
     Args:
-        message: a text with a line that ends with the native status and, perhaps, the lost rank.
+        message: a text in which a line ends with the native status and, if there is one, the lost rank.
 
     Example:
         >>> from_sentence("node x: rank 1 is lost (farandole status 3, rank 1)").rank

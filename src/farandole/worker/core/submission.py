@@ -1,8 +1,8 @@
 """The memory that one call shares with the native engine: an array of requests, and an array of their handles.
 
-Making these arrays costs more than a small collective does, so they are used again: a `Single` is one request, written
-over for each call; a `Series` is many requests whose shapes stay, of which each call writes whole columns at once. A
-submission belongs to one call at a time; those that belong to none are in a `SubmissionPool`.
+Making these arrays costs more than a small collective, so they are reused: a `Single` is one request, overwritten for
+each call; a `Series` is many requests with fixed shapes, of which each call writes whole columns at once. A submission
+belongs to one call at a time; unused ones are in a `SubmissionPool`.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ class Submission:
     Attributes:
         count: their number, at least one.
         requests: their native array.
-        handles: the native array of their handles. The first one is 0 unless the engine knows them.
+        handles: the native array of their handles. The first one is 0 unless the requests are submitted.
     """
 
     __slots__ = ("count", "handles", "requests")
 
     def __init__(self, requests: Sequence[NativeRequest]) -> None:
-        """Copy requests into an array, which holds what they point to."""
+        """Copy requests into an array, which keeps the memory alive that they point to."""
         self.count = len(requests)
         self.requests = (NativeRequest * self.count)(*requests)
         self.handles = (ctypes.c_uint64 * self.count)()
 
     @classmethod
     def joined(cls, parts: Sequence[Submission]) -> Submission:
-        """Return a submission of the requests of all parts. Keep the parts: they own the requests' memory."""
+        """Return a submission of the requests of all parts, which must be kept: they own the requests' memory."""
         whole = cls.__new__(cls)
         whole.count = sum(part.count for part in parts)
         everything = b"".join([part.requests for part in parts])
@@ -68,15 +68,15 @@ class Submission:
         return self.handles[0] != 0
 
     def put_back(self) -> None:
-        """Make it available to other calls. Its requests must be done and released; do not use it afterwards."""
+        """Return it to its pool, if it has one. Its requests must be done and released; do not use it afterwards."""
 
 
 class Single(Submission):
-    """One request, written over for each call.
+    """One request, overwritten for each call.
 
     Attributes:
-        name_bytes: the longest name that there is room for, in bytes.
-        ndim: the largest number of dimensions that there is room for.
+        name_bytes: the maximum length of a name, in bytes.
+        ndim: the maximum number of dimensions.
     """
 
     __slots__ = (
@@ -92,7 +92,7 @@ class Single(Submission):
     )
 
     def __init__(self, pool: SubmissionPool, name_bytes: int = 120, ndim: int = 8) -> None:
-        """Make room for names and shapes up to these lengths."""
+        """Allocate room for names and shapes up to these lengths."""
         super().__init__((NativeRequest(),))
         self._pool = pool
         self.name_bytes, self.ndim = name_bytes, ndim
@@ -137,12 +137,12 @@ class Single(Submission):
         )
 
     def put_back(self) -> None:
-        """Put it back into its pool."""
+        """Return it to its pool."""
         self._pool.put_single(self)
 
 
 class Series(Submission):
-    """Requests whose kind, group, element types and shapes stay as they are."""
+    """Requests whose kind, group, element types and shapes do not change."""
 
     __slots__ = ("_head_bytes", "_key", "_names", "_options", "_pool", "_suffixes", "_words")
 
@@ -151,7 +151,7 @@ class Series(Submission):
 
         Args:
             pool: the pool that it returns to between calls.
-            key: the key under which it is kept, which stands for all that does not change.
+            key: its key in the pool, which stands for everything that does not change.
             requests: the requests, at least one.
         """
         super().__init__(requests)
@@ -162,7 +162,7 @@ class Series(Submission):
         self._head_bytes = -1
 
     def name(self, head: str) -> None:
-        """Call the requests `<head>_1of3` and so on."""
+        """Name the requests `<head>_1of3` and so on."""
         # All names are one text, joined at C's speed. Their positions in it change only with the length of the head.
         text = "".join([head, head.join(self._suffixes)]).encode()
         head_bytes = len(head.encode())
@@ -175,7 +175,7 @@ class Series(Submission):
         ctypes.memmove(self._names, text, len(text))
 
     def ask_for(self, options: NativeOptions) -> None:
-        """Set the options, which all requests have in common."""
+        """Set the options, which are the same for all requests."""
         if options is not self._options:
             self._options = options
             self._words[_OPTIONS] = array("Q", (options.address,)) * self.count
@@ -187,12 +187,12 @@ class Series(Submission):
         self._words[_OUTPUT] = array("Q", outputs)
 
     def put_back(self) -> None:
-        """Put it back into its pool."""
+        """Return it to its pool."""
         self._pool.put_series(self._key, self)
 
 
 class SubmissionPool:
-    """Submissions that no call uses now. Any thread may take one and put one back."""
+    """Submissions that no call uses at present. Any thread may take or return one."""
 
     # More singles, and more requests in series, are not kept: their shapes may never recur.
     MOST_SINGLES = 4096
@@ -206,7 +206,7 @@ class SubmissionPool:
         self._lock = threading.Lock()
 
     def single(self, name: bytes, shape: Sequence[int]) -> Single:
-        """Take a request that has room for this name and shape."""
+        """Take or make a request with room for this name and shape."""
         try:
             single = self._singles.pop()
         except IndexError:
@@ -216,12 +216,12 @@ class SubmissionPool:
         return Single(self, len(name), len(shape))
 
     def put_single(self, single: Single) -> None:
-        """Put a request back that is done and released."""
+        """Return a request that is done and released."""
         if len(self._singles) < self.MOST_SINGLES:
             self._singles.append(single)
 
     def series(self, key: Hashable, make: Callable[[], Sequence[NativeRequest]]) -> Series:
-        """Take a series that was put back under this key, or make one from new requests."""
+        """Take a series with this key or, if there is none, make one from new requests."""
         with self._lock:
             kept = self._series.get(key)
             if kept:
@@ -231,7 +231,7 @@ class SubmissionPool:
         return Series(self, key, make())
 
     def put_series(self, key: Hashable, series: Series) -> None:
-        """Put a series back whose requests are done and released."""
+        """Return a series whose requests are done and released."""
         with self._lock:
             if self._in_series + series.count > self.MOST_IN_SERIES:
                 self._series.clear()

@@ -3,8 +3,8 @@
 A file is used when the user asks for it: with `--autotune`, which starts with its values and compares them with the
 defaults, or with `--tuning FILE`, which uses the values as they are.
 
-If workers come and go, the values found on a set of hosts are used only in worlds with such a set; the others
-start with the defaults.
+In elastic jobs, the values found on a set of hosts are used only in worlds with an equal set; other worlds start with
+the defaults.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from farandole.worker.core.user_log import tell_user
 
 
 def use_kept(settings: Settings, world: World, engine: Engine) -> None:
-    """Let the next world start with the values that an earlier job found, if this job is to use them.
+    """Make the next world start with the values that an earlier job found, if this job should use them.
 
     Raises:
         SettingError: the file that the user named cannot be used, and there will be no other world.
@@ -52,7 +52,7 @@ def _is_for(path: Path, world: World) -> bool:
     """Return whether a file's values were found on hosts with these numbers of workers; tell the user if they were not.
 
     Raises:
-        SettingError: it cannot be read, or holds something else.
+        SettingError: it cannot be read, or is not such a file.
     """
     found_on = _read(path).get("workers_by_host")
     if found_on == slots_of(world):
@@ -64,7 +64,7 @@ def _is_for(path: Path, world: World) -> bool:
 
 
 def file_for(settings: Settings, world: World) -> Path | None:
-    """Return the file for the results of this world; None: they are neither used nor kept."""
+    """Return the file for the results of this world; None: they are neither used nor saved."""
     if settings.tuning:
         return Path(settings.tuning)
     if not settings.autotune:
@@ -106,7 +106,7 @@ def read(path: Path) -> dict[str, int]:
     """Return the knobs in a file.
 
     Raises:
-        SettingError: it cannot be read, or holds something else.
+        SettingError: it cannot be read, or is not such a file.
     """
     return dict(_read(path)["knobs"])
 
@@ -124,7 +124,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def write(path: Path, world: World, knobs: Mapping[str, int], gain: float) -> None:
-    """Keep knobs in a file: all of it at once, so that no other job reads a part.
+    """Write knobs to a file, atomically, so that no other job reads an incomplete one.
 
     Raises:
         OSError: it cannot be written.

@@ -1,8 +1,8 @@
-"""Files in a user's home by which that user's processes find each other, on one host or on all that share it.
+"""Files in a user's home by which that user's processes find each other, on all hosts that share the home.
 
-The *key* is 32 random bytes that no other user can read, made when first needed. From it and the name of a job follows
-the job's secret, if no launcher has given one. The *meeting file* of a job contains the address of its roster. It
-proves nothing and need not be true: a worker that connects there has the roster prove that it holds the secret.
+The *key* is 32 random bytes that no other user can read, made when first needed. The job's secret is derived from it
+and the name of the job, if no launcher has set one. The *meeting file* of a job contains the address of its roster. It
+is not trusted: a worker that connects there requires the roster to prove that it holds the secret.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _WITHOUT_HOME = "Or do without it: export the same FARANDOLE_SECRET (64 hexadeci
 
 
 def job_secret(job_key: str) -> bytes:
-    """Return the secret of a job: the same in every process of this user that shares a home, unknown to all others.
+    """Return the secret of a job: the same in all processes of this user that share a home, unknown to others.
 
     Args:
         job_key: a text that all workers of the job, and no other job, have in common.
 
     Raises:
-        StartError: the user's key cannot be read or made.
+        StartError: the user's key cannot be read or created.
     """
     return hmac.digest(
         _key(_home("XDG_CONFIG_HOME", ".config") / "key"), b"farandole job\n" + as_bytes(job_key), "sha256"
@@ -63,7 +63,7 @@ def _key(path: Path) -> bytes:
 
 
 def _make_key(path: Path) -> None:
-    """Make a key, unless another process is quicker: then all use its key."""
+    """Create a key, unless another process is faster: then all use its key."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = _write_beside(path, os.urandom(KEY_BYTES))
     try:
@@ -84,14 +84,14 @@ def _write_beside(path: Path, content: bytes) -> Path:
 
 
 class MeetingFile:
-    """The file from which the workers of one job learn how to reach the roster that rank 0 serves.
+    """The file from which the workers of a job read the address of the roster that rank 0 serves.
 
     Attributes:
         path: its present or future path.
     """
 
     def __init__(self, job_key: str) -> None:
-        """Name the file; nothing is read or written yet."""
+        """Determine the path; nothing is read or written yet."""
         name = hashlib.sha256(as_bytes(job_key)).hexdigest()[:32]
         self.path = _home("XDG_CACHE_HOME", ".cache") / "meet" / name
 

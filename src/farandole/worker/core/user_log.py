@@ -14,7 +14,7 @@ LOGGER = "farandole"
 
 
 def launcher_stderr(environment: Mapping[str, str] = os.environ) -> int:
-    """Return a file descriptor of the launcher's log that is valid even if standard error is redirected; -1: none.
+    """Return the file descriptor of the launcher's log, which is valid even if standard error is redirected; -1: none.
 
     A process may have inherited the variable without the descriptor, or may have opened another file with its number.
     """
@@ -27,7 +27,7 @@ def launcher_stderr(environment: Mapping[str, str] = os.environ) -> int:
 
 
 def tell_user(level: str, text: str, rank: int = 0) -> None:
-    """Print a message for the user, as the native core does, and log it by the logger `farandole` if `logging` is in
+    """Print a message for the user, as the native core does, and log it to the logger `farandole` if `logging` is in
     use.
 
     Args:
@@ -40,10 +40,10 @@ def tell_user(level: str, text: str, rank: int = 0) -> None:
 
 
 def log_event(level: str, text: str, rank: int = 0) -> bool:
-    """Log a message by the logger `farandole`; return whether it need not be printed elsewhere.
+    """Log a message to the logger `farandole`; return whether it is shown, and need not be printed.
 
-    That is so if the program has given this logger a handler, or if a handler above it writes to standard
-    output or error. `logging` is not imported for it: a program that has not imported it has no handler.
+    It is shown if the program has added a handler to this logger, or if a handler above it writes to standard output or
+    error. `logging` is not imported for this: a program that has not imported it has no handlers.
     """
     logging = sys.modules.get("logging")
     if logging is None:

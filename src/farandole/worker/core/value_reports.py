@@ -1,4 +1,4 @@
-"""`farandole.report`: a worker gives values to the program that has started the job."""
+"""`farandole.report`: a worker sends values to the program that has started the job."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ MOST_BYTES = 16 * 1024 * 1024
 def report(value: Any) -> None:
     """Send a value to the program that has started this job, which may have a callback for it.
 
-    It is meant for progress, such as the loss of each epoch, and may be lost with the launcher. In a process that no
-    launcher of farandole has started, a warning is given once, and nothing else happens.
+    It is meant for progress, such as the loss of each epoch, and may be lost with the launcher. In a process that
+    farandole's launcher has not started, the first call warns, and nothing else happens.
 
     Args:
         value: anything that cloudpickle can pickle, up to 16 MiB.

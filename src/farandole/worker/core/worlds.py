@@ -1,11 +1,11 @@
-"""The entry of a worker into one world after another, in jobs whose workers come and go.
+"""How a worker enters one world after another, in elastic jobs.
 
 `enter` joins the roster and forms the world that it announces, until that succeeds: a world may break while it is being
-formed, and then its members report the missing one, and join again. Members that are linked to the lost one see it; all
-others hear of it from the roster, which ends the formation as it would end the world.
+formed, and then its members report the missing one, and join again. Members with a link to the lost one detect it; the
+roster notifies all others, and ends the formation as it would end the world.
 
-`Notices` has the roster's unsolicited messages: that the world is to change, that one of its members is lost, that
-the job is being ended.
+`Notices` receives the roster's unsolicited messages: that the world is about to change, that one of its members is
+lost, that the job is being ended.
 """
 
 from __future__ import annotations
@@ -63,13 +63,12 @@ def enter(
         trained: whether it holds the job's state.
         accused: the workers that it lost there.
         arriving: whether to return a preview, of generation 0, instead of forming a world, if there is one already.
-        open: whether newcomers may come into the next world.
+        open: whether newcomers may enter the next world.
 
     Raises:
         EvictedError: this worker has been removed from the job.
         JobOverError: there will be no next world.
-        StartError: the roster is lost, and has not been found within the time that the settings
-            allow.
+        StartError: the roster is lost, and was not found within the time that the settings allow.
     """
     host, hostname = here()
     while True:
@@ -129,14 +128,14 @@ class Notices:
     def __init__(self, engine: Engine) -> None:
         """Begin without a world."""
         self._change: Changed | None = None
-        """The last message, which may be about a world that is announced and not formed yet."""
+        """The latest message, which may be about a world that has been announced but is not formed yet."""
         self._engine = engine
         self._generation = 0
         self._coming = 0
         self._batch = 0
         self._ending = False
 
-    def turn_away(self) -> None:
+    def abandon_world(self) -> None:
         """Ignore further changes of the current world."""
         self.entered(0)
 
@@ -154,7 +153,7 @@ class Notices:
 
     @property
     def coming(self) -> int:
-        """The number of workers that have been started and have not arrived yet."""
+        """The number of workers that have been started and have not joined yet."""
         return self._coming
 
     def heard(self, message: Heard) -> None:
@@ -172,7 +171,7 @@ class Notices:
 
     @property
     def scheduled_batch(self) -> int:
-        """The batch of all workers that the scheduler has chosen; 0: the job chooses by itself."""
+        """The batch size of all workers that the scheduler has chosen; 0: the job itself chooses."""
         return self._batch
 
     @property
@@ -188,11 +187,11 @@ class Notices:
 
 
 class Preemption:
-    """Makes SIGTERM mean: finish the step, and leave in good order; end after the grace period, or when the job ends.
+    """On SIGTERM, finishes the step and leaves gracefully; ends after the grace period, or when the job ends.
 
-    While the roster is away, the request waits for its successor, and the grace period goes on.
+    While the roster is lost, the request waits for its successor, and the grace period continues.
 
-    Only if the program has no handler of its own, and only in the main thread.
+    Installed only if the program has no handler of its own, and only in the main thread.
     """
 
     def __init__(self, roster: RosterClient, notices: Notices, grace: float) -> None:
@@ -209,7 +208,7 @@ class Preemption:
             signal.signal(signal.SIGTERM, self._terminated)
 
     def close(self) -> None:
-        """Let SIGTERM end the process, as always."""
+        """Restore the default action of SIGTERM, which ends the process."""
         if self._armed and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         self._armed = False

@@ -1,4 +1,4 @@
-"""Run by Python at its start, before the user's script: installs the hook, then runs the `sitecustomize` it hides."""
+"""Run by Python at its start, before the user's script: installs the hook, then runs the next `sitecustomize`."""
 
 import importlib.util
 import os
