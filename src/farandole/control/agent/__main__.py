@@ -1,4 +1,4 @@
-"""Serves the launcher at the other end of standard input and output."""
+"""Serves the launcher that is connected to standard input and output."""
 
 from farandole.control.agent import cannot_run
 

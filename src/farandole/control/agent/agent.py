@@ -1,11 +1,11 @@
 """The agent: starts the workers of one host, forwards their output, and ensures that all of them end.
 
-There is one on each host, a child of the launcher or started by it over ssh; its orders come over its standard input
-(see `messages`).
+There is one on each host, a child of the launcher or started by it over ssh; it receives orders on its standard input
+(see `protocol`).
 
 Guarantees:
-- When its standard input ends, for whatever reason, everything that it started is killed at once; or, if the launcher
-  has allowed that (`Outlive`), if no other launcher has taken over in time (see `failover`).
+- When its standard input ends, for whatever reason, everything that it started is killed at once; if the launcher has
+  allowed a failover (`Outlive`), only if no other launcher takes over in time (see `failover`).
 - When the launcher has announced heartbeats (`Beat`) and they stop, everything is killed at once in any case: the
   launcher may be alive, and relies on that.
 - When the agent itself is killed, the kernel kills the workers.
@@ -88,20 +88,20 @@ class Agent:
     def __init__(self, control: int, report: int) -> None:
         self._loop = Loop()
         self._parent: int | None = None
-        """Watches the process that started this one, as long as it leads to the launcher."""
+        """Watches the process that started this one, while it is the launcher or its ssh connection."""
         self._launcher = LauncherConnection(self._loop, self, control, report)
         self._relay = RosterRelay(self._loop, self._launcher.send)
         self._connect_listeners = ConnectListeners(self._loop, self._launcher.send)
         self._tasks = Tasks(self._loop)
         self._files: Files | None = None
-        """Created when files arrive."""
+        """Created when the first files arrive."""
         self._oom = OomWatch()
         self._error_files: ErrorFiles | None = None
-        """Created for the first worker, if possible."""
+        """Created with the first worker, if possible."""
         self._workers: dict[int, int] = {}
         """Rank by process id."""
         self._elastic: set[int] = set()
-        """Ranks of workers that may end while others keep running."""
+        """Ranks of the workers that may end while others keep running."""
         self._goes_on = False
         """Whether the job is elastic: it can continue without this host."""
         self._cleanup = WorkerCleanup(self._loop, self._departed)
@@ -115,7 +115,7 @@ class Agent:
         self._exits = ExitRecords()
 
     def run(self) -> None:
-        """Follow orders until everything has ended."""
+        """Carry out orders until everything has ended."""
         become_subreaper()
         self._watch_signals()
         self._watch_launcher()
@@ -170,7 +170,7 @@ class Agent:
         self._files.carry_out(message)
 
     def _watch_launcher(self) -> None:
-        """Notice the launcher's death even if another process has inherited the other end of our input."""
+        """Notice the launcher's death even if another process has inherited the other end of the input."""
         try:
             launcher = os.pidfd_open(os.getppid())
         except (OSError, AttributeError):
@@ -192,12 +192,11 @@ class Agent:
     # --- from launcher to launcher ------------------------------------------------------------------------------
 
     def wants_to_wait(self) -> bool:
-        """Return whether there is anything that needs another launcher."""
+        """Return whether the agent waits for another launcher, as it does unless it is ending."""
         return not self._ending
 
     def waits(self) -> None:
-        """Prepare for life without a launcher: workers may print without limit, and those looking for the roster
-        wait."""
+        """Prepare for a time without a launcher: workers may print without limit, and joins wait."""
         # The next launcher is not our parent; the process that led to this one, such as sshd, may end much later.
         self._forget_parent()
         self._relay.hang_up()
@@ -216,7 +215,7 @@ class Agent:
             self._relay.serve()
 
     def alone(self) -> None:
-        """End everything: there is no launcher any more, and so no job."""
+        """End everything: without a launcher, there is no job."""
         self._relay.hang_up()
         self._end(End(grace=0))
 
@@ -297,7 +296,7 @@ class Agent:
         self._loop.watch(read_end, noticed)
 
     def _asked_to_go(self) -> None:
-        """Handle a request to end, which must not leave workers behind."""
+        """Handle SIGTERM, which must not leave workers behind."""
         if self._launcher.waits:
             self._end(End(_GRACE_SECONDS))  # No launcher is there to let workers leave gracefully.
         elif self._goes_on and not self._ending:
@@ -339,13 +338,13 @@ class Agent:
             self._cleanup.stop(order.rank, pid, order.grace)
 
     def _depart(self, rank: int, pid: int) -> None:
-        """Handle the end of a worker: if the others keep running, the processes that it left behind must end."""
+        """Handle the end of a worker: if the others keep running, the processes that it has left behind must end."""
         self._stop_watch.remove(pid)
         if rank in self._elastic and not self._ending:
             self._cleanup.stop(rank, pid, LEFTOVER_SECONDS)
 
     def _departed(self, rank: int) -> None:
-        """Report that nothing of a worker is left but its output."""
+        """Report that only the output of a worker is left."""
         self._elastic.discard(rank)
         self._output.read_rest(rank)
 
@@ -365,7 +364,7 @@ class Agent:
         self._kill_at = min(self._kill_at, kill_at)
 
     def _finished(self) -> bool:
-        """Take the next step towards the end; return True when it is reached."""
+        """Take the next step towards the end of the agent; return True when it is reached."""
         if not self._ending:
             return False
         now = time.monotonic()
@@ -389,7 +388,7 @@ class Agent:
 
 
 def main() -> None:
-    """Serve the launcher at the other end of standard input and output."""
+    """Serve the launcher that is connected to standard input and output."""
     report = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # No other output may get between the frames.
     Agent(os.dup(sys.stdin.fileno()), report).run()

@@ -28,7 +28,7 @@ from farandole.base.wire import encoding
 from farandole.control.agent.protocol import Entry, File, Link
 
 KEPT_SECONDS = 30 * 24 * 3600.0
-"""Age in seconds, since their last use, at which files are pruned."""
+"""Seconds since their last use after which files are pruned."""
 KEPT_BYTES = 10_000_000_000
 """Total size of the objects that are kept; beyond it, only those used within `UNTOUCHED_SECONDS` stay."""
 UNTOUCHED_SECONDS = 24 * 3600.0
@@ -60,12 +60,12 @@ class OwnFile:
         return os.fstat(self.fd).st_size
 
     def close(self) -> None:
-        """Release it to others."""
+        """Close the file and release its lock."""
         os.close(self.fd)
 
 
 class Tree:
-    """The directory of one job's tree, which is not pruned while it is open."""
+    """The directory of one job's tree, which is not pruned while this object is open."""
 
     def __init__(self, path: bytes, lock: OwnFile | None) -> None:
         self.path = path
@@ -76,7 +76,7 @@ class Tree:
         _write(os.path.join(self.path, _PLACED), encoding.encode(entries))
 
     def close(self) -> None:
-        """Release it to pruning."""
+        """Allow pruning of the tree."""
         if self._lock is not None:
             self._lock.close()
 
@@ -100,7 +100,7 @@ class Cache:
         return os.path.join(self._objects, name[:2], name[2:])
 
     def has(self, digest: bytes, size: int) -> bool:
-        """Return whether that object exists, and mark it used."""
+        """Return whether that object exists; if so, mark it as used."""
         path = self.object(digest)
         try:
             found = os.stat(path)
@@ -164,9 +164,9 @@ class Cache:
     # --- pruning ----------------------------------------------------------------------------------------------------
 
     def prune(self, now: float) -> Iterator[None]:
-        """Remove files that are no longer of use, a few at each step.
+        """Remove files that are no longer needed, a few at each step.
 
-        Of the tree of a job that has ended, shipped files are removed; files of workers stay for `KEPT_SECONDS`.
+        In the tree of a job that has ended, shipped files are removed; files of workers stay for `KEPT_SECONDS`.
         """
         yield from self._prune_objects(now)
         yield from self._prune_partials(now)
@@ -215,7 +215,7 @@ class Cache:
             lock.close()
 
     def _strip(self, tree: bytes, now: float) -> Iterator[None]:
-        """Remove shipped files, and the whole tree if nothing else is in it or if it is old."""
+        """Remove the shipped files of a tree, and the whole tree if it has no other files or is old."""
         placed = os.path.join(tree, _PLACED)
         sealed = _lstat(placed)
         if sealed is None or now - sealed.st_mtime > KEPT_SECONDS:

@@ -1,4 +1,4 @@
-"""The message that replaces a traceback if this Python cannot run the agent. Older Pythons can read this file, too."""
+"""The message that replaces a traceback if this Python cannot run the agent. Older Pythons can run this file."""
 
 import sys
 from typing import NoReturn

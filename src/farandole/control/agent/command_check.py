@@ -1,4 +1,4 @@
-"""Checks whether a command can be started where it is to run."""
+"""Checks whether a command can be started on this host."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from farandole.control.jobs.errors import BadSpec
 
 
 def what_is_wrong(command: Sequence[str], directory: str, environment: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return why a command cannot be started there, and a hint; None if it can."""
+    """Return why a command cannot be started in a directory, and a hint; None if it can."""
     program = command[0]
     path = os.path.join(directory, program)
     if not os.path.isdir(directory):
@@ -41,7 +41,7 @@ def check_script(command: Sequence[str], directory: str) -> None:
 
 
 def _missing_script(command: Sequence[str], directory: str) -> tuple[str, str] | None:
-    """Return that the script of a Python command does not exist, and a hint; None if it does."""
+    """Return that the script of a Python command does not exist, and a hint; None if it exists."""
     script = python_script(command)
     if script is not None and not os.path.exists(os.path.join(directory, script)):
         return f"there is no script {script!r} (in {directory})", "check the path"

@@ -1,6 +1,6 @@
-"""Finds out which hosts of a job can connect to each other: some listen on all their addresses, the others connect.
+"""Checks which hosts of a job can connect to each other: some listen on all their addresses, the others connect.
 
-The listening side sends a random token first, because many machines have the address 172.17.0.1.
+The listening side first sends a random token, because many machines have the address 172.17.0.1.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ConnectListeners:
         self._say(PortsOpened(order.number, tuple(map(self._listen, order.addresses)), self._token))
 
     def close(self) -> None:
-        """Stop listening; no-op if nothing is open."""
+        """Stop listening; no-op if it is not listening."""
         for listener in self._listeners:
             self._loop.watch(listener.fileno())
             listener.close()

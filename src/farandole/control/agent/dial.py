@@ -1,17 +1,16 @@
-"""`python -m farandole.control.agent.dial`: offers this host to a launcher that cannot reach it, and brings its agent
-there.
+"""`python -m farandole.control.agent.dial`: offers this host, and then its agent, to a launcher that cannot reach it.
 
-It dials the launcher, both sides prove that they hold the secret of the job, and from then on bytes are passed
-between the launcher and an agent that is started here. It is the reverse of what ssh does elsewhere: this host needs no
-server, and the launcher needs no right to start anything on it. In a pod this is process 1.
+It dials the launcher, both sides prove that they have the secret of the job, and from then on bytes are passed
+between the launcher and an agent that is started here. This is the reverse of an ssh connection: this host needs no
+server, and the launcher needs no permission to start processes on it. In a pod this is process 1.
 
 - When the connection ends, the agent waits for another launcher, if it was allowed to (see `failover`), and its workers
     continue. This process dials again, until a launcher decides about them.
-- A launcher that has given this host up says so. Then the agent and its workers are ended before this host is offered
-    again, so a launcher that is told that no agent lives here can rely on it.
-- When the agent ends, so does this process, with code 0 if the agent has.
+- A launcher that considers this host lost orders it to end its agent and workers. The host is offered again only after
+    that, so its report that it has no living agent is reliable.
+- When the agent ends, this process ends as well, with code 0 if the agent's was 0.
 - SIGTERM is passed on: an agent of an elastic job leaves gracefully.
-- As the child of another program's process (see `dialer_process`), it ends with that one, and so does its agent.
+- As the child of another program's process (see `dialer_process`), it ends with that process, as does its agent.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class Dialer:
         read_secret: returns the secret to prove; called each time, because a mounted file may appear late.
         name: the name of this host shown to people.
         slots: number of workers that fit.
-        patience: seconds for which to look for a launcher while no agent lives here.
+        patience: seconds for which to look for a launcher while this host has no agent.
         devices: the GPUs that workers may use; (): all, or none.
         own: the surroundings in which workers run here; None: the launcher determines them.
     """
@@ -86,11 +85,11 @@ class Dialer:
         self._told = ""
         self._agent: subprocess.Popen[bytes] | None = None
         self._pipes: tuple[int, int] | None = None
-        """The pipes to the agent and from it, as long as they are open."""
+        """The pipes to and from the agent, while they are open."""
         self._leaving = False
 
     def run(self) -> int:
-        """Dial, and connect the agent to the launcher; return the exit code of this process."""
+        """Dial, and connect an agent to the launcher; return the exit code for this process."""
         signal.signal(signal.SIGTERM, self._asked_to_go)
         looking_since = time.monotonic()
         while True:
@@ -179,7 +178,7 @@ class Dialer:
             self._agent.terminate()
 
     def _end_agent(self) -> None:
-        """End the agent and everything that it started, and return once that is certain."""
+        """End the agent and everything that it started; return when that is certain."""
         agent = self._agent
         if agent is None:
             return
@@ -211,10 +210,10 @@ class Dialer:
             _say(text)
 
     def end_with(self, parent: int) -> None:
-        """End at once, with the agent and its workers, when nothing more can be read from a descriptor.
+        """End at once, with the agent and its workers, when a pipe from the parent process is closed.
 
         Args:
-            parent: the descriptor of a pipe whose other end only the parent process has.
+            parent: the reading end of a pipe whose other end only the parent process has.
         """
         while os.read(parent, _CHUNK):
             pass
@@ -247,7 +246,7 @@ def pass_on(sock: socket.socket, down: int, up: int) -> None:
     Args:
         sock: the socket to the launcher; it is shut down at the end.
         down: the descriptor for data from the launcher.
-        up: the descriptor with data for it.
+        up: the descriptor with data for the launcher.
     """
     passing = threading.Thread(target=_pass_up, args=(sock, up), daemon=True)
     passing.start()
@@ -281,7 +280,7 @@ def _shut_down(sock: socket.socket) -> None:
 
 
 def _shut_down_descriptor(descriptor: int) -> None:
-    """End the wait of a thread that reads from a socket; one that reads from a pipe ends with the agent's answer."""
+    """Make a blocked read from a socket return; a read from a pipe returns when the agent answers."""
     try:
         with socket.socket(fileno=os.dup(descriptor)) as sock:
             sock.shutdown(socket.SHUT_RDWR)

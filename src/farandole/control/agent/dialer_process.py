@@ -1,8 +1,8 @@
 """Starts a dialer (`farandole.control.agent.dial`) as a child of a process that another program controls, such as a
 worker process of Ray or Spark.
 
-The child gets the secret over its standard input, and ends with its parent: when this pipe ends, for whatever reason,
-it ends its agent, and with that all workers.
+The child gets the secret over its standard input, and ends with its parent: when this pipe is closed, for whatever
+reason, it ends its agent and all workers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class DialerProcess:
         name: the name of this host in the job. A second dialer of the same name waits until the first has ended.
         slots: number of workers that fit here.
         devices: the GPUs that these workers may use, as for CUDA_VISIBLE_DEVICES.
-        patience: seconds to look for the launcher.
+        patience: seconds for which to look for the launcher.
         environment: variables for the dialer and its workers, in addition to those of this process.
         directory: the directory in which workers run; None: that of this process.
     """
@@ -65,10 +65,10 @@ class DialerProcess:
         return self._process.pid
 
     def wait(self, seconds: float | None = None) -> int | None:
-        """Return the exit code of the dialer, which is 0 if its agent has ended well; None if it still runs.
+        """Return the exit code of the dialer, which is 0 if its agent has succeeded; None if it is still running.
 
         Args:
-            seconds: how long to wait for its end; None: until it comes.
+            seconds: seconds to wait for its end; None: no limit.
         """
         try:
             return self._process.wait(seconds)

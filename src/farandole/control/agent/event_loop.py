@@ -26,16 +26,16 @@ class Timer:
 
 
 class Loop:
-    """Makes callbacks in the thread that turns it. Times are seconds; no callback may block."""
+    """Calls callbacks in the thread that calls `turn`. Times are in seconds; no callback may block."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
         self._timers: list[Timer] = []
 
     def watch(self, fd: int, readable: Callback | None = None, writable: Callback | None = None) -> None:
-        """Call whenever the descriptor is readable or writable; without callbacks, stop watching it.
+        """Call a callback whenever the descriptor is readable or writable; without callbacks, stop watching it.
 
-        Watching ends before the descriptor is closed.
+        Watching must end before the descriptor is closed.
         """
         events = (selectors.EVENT_READ if readable else 0) | (selectors.EVENT_WRITE if writable else 0)
         known = fd in self._selector.get_map()
@@ -48,13 +48,13 @@ class Loop:
             self._selector.register(fd, events, (readable, writable))
 
     def call_later(self, seconds: float, callback: Callback) -> Timer:
-        """Call once after this many seconds."""
+        """Call a callback once, after this many seconds."""
         timer = Timer(time.monotonic() + seconds, callback)
         heapq.heappush(self._timers, timer)
         return timer
 
     def turn(self, limit: float | None = None) -> None:
-        """Wait until something is due, at most `limit` seconds, and make the calls."""
+        """Wait for events or timers, for `limit` seconds at most, and call their callbacks."""
         for key, events in self._selector.select(self._time_to_wait(limit)):
             for event, callback in zip((selectors.EVENT_READ, selectors.EVENT_WRITE), key.data, strict=True):
                 # An earlier callback may have ended the watching of this descriptor.

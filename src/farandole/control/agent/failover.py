@@ -1,4 +1,4 @@
-"""The agent's part of a failover: it waits for the next launcher, and keeps the data that this one needs."""
+"""The agent's part of a failover: it waits for the next launcher, and keeps the data that the next launcher needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from farandole.control.agent.failover_socket import address_of, is_of_this_user
 from farandole.control.agent.protocol import Closed, Credit, Exited, Outlive, Output, Resumed, Started
 
 SPOOL_BYTES = 1024 * 1024
-"""The most bytes of workers' output that are kept meanwhile: the latest."""
+"""Maximum number of bytes of workers' output that are kept meanwhile, the latest ones."""
 MOST_EXITS = 1024
 
 
@@ -22,7 +22,7 @@ class UnwrittenOutput:
 
     def __init__(self) -> None:
         self._sent: dict[tuple[int, int], collections.deque[tuple[int, Output]]] = {}
-        """By rank and number of the stream: the pieces, with their places among those of all streams."""
+        """By rank and number of the stream: the pieces, with their positions in the sequence of all pieces."""
         self._closed: set[tuple[int, int]] = set()
         self._places = itertools.count()
 
@@ -35,7 +35,7 @@ class UnwrittenOutput:
             self._closed.add(stream)
 
     def written(self, credit: Credit) -> None:
-        """Drop output that was written."""
+        """Drop the output that the launcher has written."""
         stream = credit.rank, credit.stream
         pieces = self._sent.get(stream, ())
         count = credit.count
@@ -68,7 +68,7 @@ class Spool:
         """Number of bytes that were dropped."""
 
     def add(self, message: Output | Closed) -> None:
-        """Keep it."""
+        """Keep a message; drop the oldest output above the limit."""
         if isinstance(message, Closed):
             self._closed.append(message)
             return
@@ -104,7 +104,7 @@ class FailoverListener:
         loop: the event loop of the agent.
         order: the last launcher's order: where to wait, and for how long.
         taken: called with the connection to the next launcher.
-        given_up: called if none has come in time; closes this listener.
+        given_up: called if no launcher has connected in time; closes this listener.
 
     Raises:
         OSError: the agent cannot listen there.
@@ -151,13 +151,13 @@ def _listen(address: str) -> socket.socket:
 
 
 class ExitRecords:
-    """The ends of all workers. The next launcher gets all: the last one may have died before it read them."""
+    """The ends of all workers. The next launcher gets all of them: the last one may have died before it read them."""
 
     def __init__(self) -> None:
         self._known: dict[int, Exited] = {}
 
     def note(self, end: Exited) -> None:
-        """Keep it."""
+        """Record the end of a worker."""
         self._known[end.rank] = end
         if len(self._known) > MOST_EXITS:
             del self._known[next(iter(self._known))]
@@ -167,7 +167,7 @@ class ExitRecords:
 
         Args:
             workers: the live workers, as rank by process id.
-            streams: rank and number of the output streams that are open, or whose end the launcher must be told.
+            streams: rank and number of the output streams that are open, or whose end is still to be reported.
             alone: seconds without a launcher.
             lost: number of bytes of output that were dropped meanwhile.
         """

@@ -1,8 +1,8 @@
 """The socket on which an agent that has lost its launcher accepts the next one.
 
-It is an abstract Unix socket, which leaves no file behind and can be reached from this host's network only. Its name is
-random, but any process on this host can read the names of sockets in use. So no name is used twice, and the agent
-accepts a connection only if the kernel says that a process of the same user is at the other end.
+It is an abstract Unix socket, which leaves no file behind and can only be reached in this host's network namespace. Its
+name is random, but any process on this host can read the names of sockets in use. So no name is used twice, and the
+agent accepts a connection only if the kernel reports a process of the same user at the other end.
 """
 
 from __future__ import annotations

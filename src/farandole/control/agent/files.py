@@ -1,12 +1,12 @@
-"""Receives the tree that the workers of this host run in, and lays it out.
+"""Receives the directory tree that the workers of this host run in, and creates it.
 
 `Receiver` implements the part of `control.agent.protocol` about files. It opens no connection and never blocks for
-long: a message is small, and long work (checking, copying, pruning) is done a slice at a time, in `step`. `Files` runs
-it in the agent's loop.
+long: messages are small, and long work (checking, copying, pruning) is done in slices, by `step`. `Files` runs it in
+the agent's loop.
 
-A file's content arrives in the cache (`control.agent.cache`) and becomes an object when its hash is right. The tree
+A file's content arrives in the cache (`control.agent.cache`) and becomes an object when its hash is correct. The tree
 contains copies, not links: workers may write into their working directory, and must not change the files of the next
-job. On file systems that can, a copy shares its blocks with the object until one of them is written.
+job. On file systems with reflinks, a copy shares its blocks with the object until one of them is written.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ class _Arriving:
         self.hash: _Hash | None = None if self.have else hashlib.sha256()
         """The hash of the content so far; None if a part of it was received for an earlier job."""
         self.broken = False
-        """Whether the remaining data is of no use, and the file must be sent again from its beginning."""
+        """Whether the remaining data is useless, so that the file must be sent again from its beginning."""
 
 
 class Receiver:
     """Receives one tree for one job.
 
     Args:
-        cache: the cache directory if the launcher names none; for tests.
+        cache: the cache directory if the launcher names none. Set only by tests.
     """
 
     def __init__(self, cache: bytes | None = None) -> None:
@@ -330,7 +330,7 @@ class Files:
 
 
 def _copy_content(source: int, target: int, size: int) -> Iterator[None]:
-    """Copy `size` bytes, a slice at each step; within the kernel where possible."""
+    """Copy `size` bytes, a slice at each step; in the kernel if possible."""
     left = size
     in_kernel = True
     while left > 0:

@@ -1,4 +1,4 @@
-"""The NVIDIA GPUs of this host, as CUDA_VISIBLE_DEVICES names them, without any library of the driver."""
+"""The NVIDIA GPUs of this host, as CUDA_VISIBLE_DEVICES names them, found without the driver's libraries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _INSTANCES = "/proc/driver/nvidia/capabilities/gpu*/mig/gi*"
 
 
 def list_gpus() -> list[str]:
-    """Return the GPUs by their numbers, and the instances of GPUs in MIG mode by their UUIDs."""
+    """Return the numbers of the GPUs; for a GPU in MIG mode, the UUIDs of its instances."""
     numbers = [
         str(number) for number in range(sum(bool(re.fullmatch(r"nvidia[0-9]+", name)) for name in os.listdir("/dev")))
     ]
@@ -48,7 +48,7 @@ def read_listing(listing: str) -> list[str]:
 
 
 def visible_gpus(environment: Mapping[str, str], present: Callable[[], Sequence[str]] = list_gpus) -> list[str]:
-    """Return the GPUs that CUDA shows to a process with that environment.
+    """Return the GPUs that CUDA makes visible to a process with that environment.
 
     As in CUDA, the list in CUDA_VISIBLE_DEVICES ends at the first entry that is not a device, such as -1.
 
@@ -71,9 +71,9 @@ def of_slots(numbers: str, gpus: Sequence[str]) -> list[str]:
     """Return the GPUs of some slots of a host, in the order of the slots.
 
     Args:
-        numbers: the numbers of the slots, and of how many, such as `1,3/4`: the second and the fourth of four.
-        gpus: the GPUs of all slots. Where there are fewer of them than slots, slots share some; where there are more,
-            each slot has as many as the others, and some may be left over.
+        numbers: the numbers of the slots, and their total number, such as `1,3/4`: the second and the fourth of four.
+        gpus: the GPUs of all slots. If there are fewer GPUs than slots, slots share GPUs; if there are more, all slots
+            have the same number of GPUs, and some may be left over.
 
     Example:
         >>> of_slots("1,3/4", ["0", "1", "2", "3"]), of_slots("1/2", list("01234")), of_slots("2,0/3", ["0", "1"])

@@ -1,12 +1,11 @@
-"""Runs a shell command, and ends all its processes when the process that asked for it orders that, or dies.
+"""Runs a shell command, and ends all its processes when the process that started it requests that, or dies.
 
 A program with the arguments `FD GRACE COMMAND`. It runs the command in its own session, with this process's standard
 streams and environment, and exits with the command's exit code in the form that shells use. `FD` is the reading end of
 a pipe. When the last writer closes the pipe, or is killed, every process below this one gets SIGTERM, and after `GRACE`
 seconds SIGKILL.
 
-This process adopts orphans of the command, so that a child with its own session, or whose parent has died, is found as
-well.
+This process adopts orphans of the command, so it also finds children with their own session, or whose parent has died.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def _wait(shell: int) -> int:
 
 
 def _kill_session(shell: int) -> None:
-    """Kill the processes that the command has left in its session, so that its output ends."""
+    """Kill the processes that the command has left behind in its session, so that its output ends."""
     try:
         os.killpg(shell, signal.SIGKILL)
     except ProcessLookupError:

@@ -14,7 +14,7 @@ from farandole.control.agent.protocol import Interface, Ready
 
 
 def collect_facts(roster: str) -> Ready:
-    """Return the facts about this machine; `roster` is where workers reach the roster."""
+    """Return the facts about this machine; `roster` is the host:port at which workers reach the roster."""
     return Ready(
         version=own_version(),
         python=".".join(map(str, sys.version_info[:3])),
@@ -31,7 +31,7 @@ def collect_facts(roster: str) -> Ready:
 
 
 def machine_id() -> str:
-    """Return an id that two processes share if, and only if, they see the same kernel and the same network."""
+    """Return an id that is equal for two processes if, and only if, they have the same kernel and network namespace."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             boot = file.read().strip()

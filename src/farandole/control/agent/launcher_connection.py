@@ -2,11 +2,11 @@
 
 The connection is *up* while a launcher reads from it. When it ends, the launcher has died, or the network is broken. If
 that launcher has allowed it (`Outlive`), the agent waits for another one; otherwise it is *alone* for good.
-After a launcher that has promised heartbeats (`Beat`) falls silent, the agent does not wait for it or for another one:
+If a launcher that has announced heartbeats (`Beat`) falls silent, the agent waits neither for it nor for another one:
 it may be alive, and rely on this agent to end its workers.
 
-Sending may show that the launcher is gone. The owner is told only after all other work of this turn of the loop, so no
-caller finds its own connections closed when `send` returns.
+`send` may detect that the launcher is gone. The owner is notified only after all other work of this turn of the loop,
+so that no caller finds its own connections closed when `send` returns.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ _LONGEST_SILENCE = 1e6
 
 
 class Owner(Protocol):
-    """The agent, as seen by its connection."""
+    """The interface of the agent for its connection."""
 
     def carry_out(self, message: ToAgent) -> None:
         """Carry out an order of the launcher."""
 
     def wants_to_wait(self) -> bool:
-        """Return whether there is anything that needs another launcher."""
+        """Return whether the agent waits for another launcher."""
 
     def waits(self) -> None:
-        """Prepare for life without a launcher, until another one connects."""
+        """Prepare for the time until another launcher connects."""
 
     def taken_over(self, seconds: float) -> None:
-        """Report to another launcher, which has connected after this many seconds without one."""
+        """Report to another launcher, which has connected after this many seconds without a launcher."""
 
     def alone(self) -> None:
-        """Handle that there is no launcher, and that there will be none."""
+        """Handle that there is no launcher, and that no other one will be waited for."""
 
 
 class LauncherConnection:
-    """The connection to one launcher after the other.
+    """The connection to one launcher after another.
 
     Some of its fields belong to the current launcher (`_begin` resets them), the others to all launchers.
 
     Attributes:
-        spool: output of workers while there was no launcher, and output that the last one had not written.
+        spool: output of workers from the time without a launcher, and output that the last launcher had not written.
 
     Args:
         loop: the event loop of the agent.
@@ -117,7 +117,7 @@ class LauncherConnection:
     # --- sending -------------------------------------------------------------------------------------------------
 
     def send(self, message: FromAgent) -> None:
-        """Send a message; without a launcher, only output is kept: the next one gets all else as it is then.
+        """Send a message; without a launcher, only output is kept: the next launcher gets the state as it is then.
 
         This never blocks: data that the launcher does not read yet stays in a buffer.
         """
@@ -135,15 +135,15 @@ class LauncherConnection:
             self.send(message)
 
     def written(self, credit: Credit) -> None:
-        """Record that the launcher has written output, which the next one need not receive."""
+        """Record that the launcher has written output, which the next launcher need not receive."""
         self._unwritten.written(credit)
 
     def outlive(self, order: Outlive) -> None:
-        """Wait for another launcher when this one is gone."""
+        """Prepare to wait for another launcher once this one is gone."""
         self._outlive = order
 
     def expect(self, seconds: float) -> None:
-        """Consider the launcher gone after this many seconds of silence, and send it heartbeats from now on."""
+        """From now on, consider the launcher gone after this many seconds of silence, and send it heartbeats."""
         if self._silence is not None:
             self._silence.cancel()
         self._within = min(seconds, _LONGEST_SILENCE)
@@ -192,7 +192,7 @@ class LauncherConnection:
             self.give_up()
 
     def ended(self) -> None:
-        """Handle the loss of the launcher or of the connection to it; no-op if known. The owner is told later."""
+        """Handle the loss of the launcher or of its connection; no-op if already known. The owner is notified later."""
         if not self._stands:
             return
         # After a silence, a live launcher may have given this host up, and rely on its end.
@@ -208,7 +208,7 @@ class LauncherConnection:
         self._loop.call_later(0.0, self._wait)
 
     def _wait(self) -> None:
-        """Let another launcher connect. Only after the owner knows that there is none now."""
+        """Let another launcher connect. To be called only after the owner knows that the last one is gone."""
         if self._alone:
             return
         assert self._outlive is not None
@@ -219,7 +219,7 @@ class LauncherConnection:
             self.give_up()  # No launcher could connect: the name is taken, or no descriptor is left.
 
     def give_up(self) -> None:
-        """Stop having a launcher; no-op if there is none. The owner is told later."""
+        """Close the connection to the launcher for good; no-op if there is none. The owner is notified later."""
         if self._alone:
             return
         self._alone = True

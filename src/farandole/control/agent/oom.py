@@ -1,8 +1,8 @@
-"""Finds out whether the kernel killed a worker because memory ran out, from the kernel's own records.
+"""Determines from the kernel's records whether it killed a worker because memory ran out.
 
-Three sources, the most certain first: the kernel log names the process; the memory cgroup of the workers counts its
-victims, in cgroups v2 also those of the cgroups below it; the whole machine counts its own. The log may be unreadable,
-and counters do not tell which process it was: their increase since `note` counts, each victim once.
+Three sources, the most certain first: the kernel log names the process; a counter of the workers' memory cgroup, in
+cgroups v2 also for the cgroups below it; a counter of the whole machine. The log may be unreadable, and counters do not
+identify the process: their increase since `note` is used as evidence, once for each victim.
 
 The functions are pure and parse the kernel's texts; `OomWatch` reads them.
 """
@@ -40,7 +40,7 @@ class Victim(NamedTuple):
 
     pid: int
     resident: int | None
-    """Its resident memory in bytes; None if the log does not say."""
+    """Its resident memory in bytes; None if the log does not contain it."""
 
 
 def memory_cgroup(cgroups: str, mounts: str) -> Cgroup | None:
@@ -84,7 +84,7 @@ def _cgroup_at(name: str, mounted: str, mount_point: str, version: int) -> Cgrou
 
 
 def counted(text: str, name: str) -> int:
-    """Return a number from a file of `name number` lines; 0 if it is not there.
+    """Return a number from a file of `name number` lines; 0 if it is missing.
 
     Example:
         >>> counted("low 0\\noom 3\\noom_kill 2\\n", "oom_kill")
@@ -117,7 +117,7 @@ def victim_in(record: str) -> Victim | None:
 
 
 class _KernelLog:
-    """The records of the kernel log since this was created, as far as they may be read."""
+    """The records of the kernel log since this object was created, as far as they are readable."""
 
     def __init__(self) -> None:
         self._fd = -1
@@ -161,14 +161,14 @@ class OomWatch:
         self._cgroup = memory_cgroup(_read("/proc/self/cgroup"), _read("/proc/self/mountinfo"))
         self._log: _KernelLog | None = None
         self._victims: dict[int, Victim] = {}
-        """Victims named by the log that `killed` has not been asked about, by process id."""
+        """Victims in the log for which `killed` has not been called yet, by process id."""
         self._told = 0
         """Number of processes for which `killed` has returned evidence."""
         self._in_cgroup_before = 0
         self._on_host_before = 0
 
     def note(self) -> None:
-        """Remember the counters before the first worker starts; later calls do nothing."""
+        """Record the counters before the first worker starts; later calls have no effect."""
         if self._log is None:
             self._log = _KernelLog()
             self._in_cgroup_before, self._on_host_before = self._count_in_cgroup(), _count_on_host()

@@ -37,7 +37,7 @@ _OWN_PATHS = {"path", "meta_path", "path_hooks", "modules"}
 
 
 def look(order: Look, tasks: Tasks, say: Callable[[FromAgent], None]) -> None:
-    """Answer at once, or, if a Python interpreter must be asked, once it has answered."""
+    """Send the answer at once or, if a Python interpreter must be queried, when that has ended."""
     environment = {**os.environ, **order.environment}
     wrong = what_is_wrong(order.command, order.directory, environment)
     if wrong is not None:
@@ -55,10 +55,10 @@ def look(order: Look, tasks: Tasks, say: Callable[[FromAgent], None]) -> None:
 
 
 def imported_by(path: str) -> list[str]:
-    """Return the modules that a script needs; none if it is not Python.
+    """Return the modules that a script needs; none if it is not in Python.
 
     These are the frameworks that it imports anywhere, and all modules that it imports unconditionally at its top level.
-    A script that changes the module search path may find others itself: they are omitted.
+    If a script changes the module search path, modules that it may find there are omitted.
     """
     import ast  # It costs 10 ms, for Python scripts only.
 

@@ -1,4 +1,4 @@
-"""The kernel's process relations: which process is the child of which, and dies with which other. Linux only."""
+"""Relations of processes in the kernel: parents and children, and processes that die with others. Linux only."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ProcessTree:
                 self._dead.add(int(name))
 
     def below(self, ancestor: int) -> list[int]:
-        """Return the living (not zombie) processes below `ancestor`, in other sessions too."""
+        """Return the living (not zombie) processes below `ancestor`, in all sessions."""
         found = []
         todo = [ancestor]
         while todo:
@@ -65,12 +65,12 @@ class ProcessTree:
 
 
 def descendants(ancestor: int) -> list[int]:
-    """Return the living (not zombie) processes below `ancestor`, in other sessions too."""
+    """Return the living (not zombie) processes below `ancestor`, in all sessions."""
     return ProcessTree().below(ancestor)
 
 
 def carrying(variable: str) -> list[int]:
-    """Return the live processes that were started with `NAME=value` in their environment, without this one."""
+    """Return the live processes that were started with `NAME=value` in their environment, except this process."""
     others = (int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid())
     return [pid for pid in others if started_with(pid, variable)]
 
@@ -85,7 +85,7 @@ def started_with(pid: int, variable: str) -> bool:
 
 
 def session_of(pid: int) -> int:
-    """Return the session of a process: the id of the process that began it; 0 if the process is gone."""
+    """Return the session of a process: the id of its session leader; 0 if the process is gone."""
     try:
         return os.getsid(pid)
     except OSError:

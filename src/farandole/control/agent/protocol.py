@@ -26,7 +26,7 @@ STDOUT = 1
 STDERR = 2
 
 PIECE_BYTES = 256 * 1024
-"""Most bytes of a file in one message: small enough that an agent is never busy for long with one."""
+"""Maximum number of bytes of a file in one message: small enough that a message does not occupy an agent for long."""
 
 
 # --- to an agent ---------------------------------------------------------------------------------------------
@@ -40,13 +40,13 @@ class Start(msgspec.Struct, frozen=True, tag="start"):
     environment: dict[str, str]
     directory: str
     inherit: bool = False
-    """Whether the agent's own environment, which is that of a login on this host, is the base of the worker's."""
+    """Whether the worker's environment extends the agent's, which is that of a login on this host."""
     slot_numbers: str = ""
-    """Which of the host's slots the job has there, as `gpus.of_slots` takes them: the worker sees the GPUs of these.
-    "": nobody has numbered them."""
+    """The numbers of the job's slots on the host, in the form of `gpus.of_slots`: the worker sees the GPUs of these
+        slots. "": slots have no numbers."""
     elastic: bool = False
-    """Whether the job continues when this worker ends: then its remaining processes are ended too, the agent reports
-    when it is stopped, and sends `Leaving` when it must itself go. `rank` is the number of the worker then."""
+    """Whether the job continues when this worker ends. Then the worker's remaining processes are ended as well, the
+        agent reports when it is stopped, and sends `Leaving` when it must itself end; `rank` is the worker's number."""
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
@@ -57,7 +57,7 @@ class Stop(msgspec.Struct, frozen=True, tag="stop"):
 
 
 class Credit(msgspec.Struct, frozen=True, tag="credit"):
-    """This many more bytes of that stream were written, and may follow."""
+    """The launcher has written this many more bytes of a stream, so as many more may follow."""
 
     rank: int
     stream: int
@@ -85,7 +85,7 @@ class Beat(msgspec.Struct, frozen=True, tag="beat"):
     """The sender is alive. Sent by both sides."""
 
     within: float = 0.0
-    """From the launcher: seconds until its next message at the latest; infinite if it is about to be stopped."""
+    """From the launcher: maximum seconds until its next message; infinite if it is about to be suspended."""
 
 
 class Outlive(msgspec.Struct, frozen=True, tag="outlive"):
@@ -103,7 +103,7 @@ class Task(msgspec.Struct, frozen=True, tag="task"):
     number: int
     command: tuple[str, ...]
     environment: dict[str, str]
-    """Added to the agent's environment."""
+    """Variables that are added to the agent's environment."""
     directory: str
     input: bytes
     seconds: float
@@ -117,11 +117,11 @@ class Look(msgspec.Struct, frozen=True, tag="look"):
     command: tuple[str, ...]
     directory: str
     environment: dict[str, str]
-    """Added to the agent's environment."""
+    """Variables that are added to the agent's environment."""
 
 
 class OpenPorts(msgspec.Struct, frozen=True, tag="open-ports"):
-    """Let the agents of other hosts try to reach these addresses, until the first worker starts.
+    """Listen on these addresses for the agents of other hosts, until the first worker starts.
 
     Answered by `PortsOpened`.
     """
@@ -138,7 +138,7 @@ class ConnectTarget(msgspec.Struct, frozen=True):
     address: str
     port: int
     token: bytes
-    """The first bytes from the other side, so that another machine with the same address is not mistaken for it."""
+    """The first bytes from the other side, which distinguish it from another machine with the same address."""
 
 
 class TryConnect(msgspec.Struct, frozen=True, tag="try-connect"):
@@ -157,7 +157,7 @@ class Relayed(msgspec.Struct, frozen=True, tag="relayed"):
 
 
 class RelayCredit(msgspec.Struct, frozen=True, tag="relay-credit"):
-    """This many bytes of a relayed connection were passed on, and as many more may follow. Sent by both sides."""
+    """This many bytes of a relayed connection were passed on, so as many more may follow. Sent by both sides."""
 
     link: int
     count: int
@@ -193,7 +193,7 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     python: str
     hostname: str
     machine: str
-    """The same for two agents if, and only if, they see the same kernel and the same network."""
+    """An id that is equal for two agents if, and only if, they have the same kernel and network namespace."""
     cores: int
     load: float
     """Load average of the last minute."""
@@ -288,9 +288,9 @@ class Resumed(msgspec.Struct, frozen=True, tag="resumed"):
     workers: tuple[Started, ...]
     """The live workers."""
     ends: tuple[Exited, ...]
-    """The ends of the others, as far as they are recorded. The previous launcher may have received them."""
+    """The recorded ends of the other workers. The previous launcher may have received them."""
     streams: tuple[tuple[int, int], ...]
-    """Rank and number of the output streams from which messages follow, even if only of their end."""
+    """Rank and number of the output streams about which messages follow, if only about their end."""
     alone: float
     """Seconds without a launcher."""
     lost: int
@@ -336,7 +336,7 @@ class Leaving(msgspec.Struct, frozen=True, tag="leaving"):
 
 
 class AllEnded(msgspec.Struct, frozen=True, tag="ended"):
-    """Nothing of the job is left on this host, except processes that survived even SIGKILL. The last message."""
+    """No part of the job is left on this host, except processes that survived even SIGKILL. The last message."""
 
     survivors: tuple[int, ...] = ()
 
@@ -357,7 +357,7 @@ class File(msgspec.Struct, frozen=True, array_like=True, tag="file"):
     size: int
     executable: bool
     modified_ns: int
-    """Nanoseconds since the epoch. The file on the host gets it too."""
+    """Nanoseconds since the epoch; also set for the file on the host."""
     digest: bytes
     """SHA-256 of the content, 32 bytes."""
 
@@ -370,7 +370,7 @@ class Link(msgspec.Struct, frozen=True, array_like=True, tag="link"):
 
 
 class Directory(msgspec.Struct, frozen=True, array_like=True, tag="directory"):
-    """An empty directory of a tree, which no file implies."""
+    """An empty directory of a tree."""
 
     path: bytes
 
@@ -428,7 +428,7 @@ class Shipped(msgspec.Struct, frozen=True, tag="shipped"):
 
 
 class NotShipped(msgspec.Struct, frozen=True, tag="not-shipped"):
-    """The tree cannot be placed on this host. No more messages about it are accepted."""
+    """The tree cannot be created on this host. No more messages about it are accepted."""
 
     reason: str
     hint: str

@@ -1,7 +1,7 @@
 """Connects the workers of this host to the roster: a listener on loopback, relayed through the agent's pipe.
 
-So the launcher opens no port to any network, and workers reach it wherever ssh does. The bytes are passed on unread:
-worker and roster authenticate each other.
+So the launcher opens no port to any network, and workers can reach it wherever ssh can. The bytes are passed on without
+inspection: worker and roster authenticate each other.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class RosterRelay:
         return format_address(host, port)
 
     def hang_up(self) -> None:
-        """Close all connections, and let new ones wait: there is no launcher."""
+        """Close all connections and make new ones wait, because there is no launcher."""
         self._loop.watch(self._listener.fileno())
         self._serving = False
         for link in list(self._links.values()):

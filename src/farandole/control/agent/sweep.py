@@ -1,4 +1,4 @@
-"""Kills processes that a dead agent has left: those with a mark in their environment, such as a job's id.
+"""Kills processes that a dead agent has left behind: those with a mark in their environment, such as a job's id.
 
 `python -m farandole.control.agent.sweep` reads the mark, `NAME=value`, from standard input.
 """

@@ -4,7 +4,7 @@ The first line of its standard input has the names of the sockets on which the a
 are secret: a process that binds the agent's next name first prevents the agent from waiting there. After that line,
 bytes are passed between standard input and output and that agent, until either side ends.
 
-It imports next to nothing: the launcher waits for it while workers of the job use the processors.
+It imports very little: the launcher waits for it while workers of the job use the processors.
 """
 
 from __future__ import annotations

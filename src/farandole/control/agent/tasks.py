@@ -1,4 +1,4 @@
-"""Commands that the launcher runs to their end on this host, before workers start and beside them."""
+"""Commands that the launcher runs on this host, before and while workers run."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _STOPPED_LOOK_SECONDS = 0.5
 
 
 class _Ending:
-    """A worker that is being ended, or whose remaining processes are."""
+    """A worker that is being ended, or whose remaining processes are being ended."""
 
     def __init__(self, pid: int, kill_at: float) -> None:
         self.pid = pid
@@ -51,7 +51,7 @@ class WorkerCleanup:
         self._timer: Timer | None = None
 
     def stop(self, rank: int, pid: int, grace: float) -> None:
-        """End a worker and its processes: SIGTERM, and SIGKILL after `grace` seconds. A second call shortens that."""
+        """End a worker and its processes: SIGTERM, then SIGKILL after `grace` seconds; a second call can shorten it."""
         kill_at = time.monotonic() + grace
         ending = self._under_way.setdefault(rank, _Ending(pid, kill_at))
         ending.kill_at = min(ending.kill_at, kill_at)
@@ -95,7 +95,7 @@ class WorkerCleanup:
 
 
 class StopWatch:
-    """Notices workers that are stopped, and that are continued.
+    """Notices when workers are stopped and continued.
 
     Args:
         loop: the event loop of the agent.
@@ -111,7 +111,7 @@ class StopWatch:
         self._timer: Timer | None = None
 
     def add(self, pid: int, rank: int) -> None:
-        """Start to watch a worker."""
+        """Start watching a worker."""
         self._ranks[pid] = rank
         self._stopped[pid] = False
         if self._timer is None:

@@ -1,7 +1,7 @@
-"""Private files in which workers may write why they fail, as PyTorch's `@record` does; a variable names each file.
+"""Private files to which workers may write why they fail, as PyTorch's `@record` does; a variable names each file.
 
-The files are in a folder that the agent removes at its end. An agent that is killed cannot, so the next one on the host
-does: a folder whose lock is free has no agent any more.
+The files are in a folder that the agent removes at its end. The folder of a killed agent is removed by the next one on
+the host: if a folder's lock is free, its agent has ended.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 VARIABLE = "TORCHELASTIC_ERROR_FILE"
 _FOLDER = "farandole-errors-"
 LARGEST = 256 * 1024
-"""Most bytes of an error file that are read; a traceback is far shorter."""
+"""Maximum number of bytes of an error file that are read; a traceback is far shorter."""
 
 
 class ErrorFiles:
@@ -57,7 +57,7 @@ class ErrorFiles:
             _remove(path)
 
     def close(self) -> None:
-        """Remove the folder with its content. No-op the second time."""
+        """Remove the folder with its content. Further calls have no effect."""
         if self._lock >= 0:
             _remove_folder(self._folder)
             os.close(self._lock)
@@ -65,7 +65,7 @@ class ErrorFiles:
 
 
 def _tidy(parent: str) -> None:
-    """Remove folders that killed agents of this user have left."""
+    """Remove folders that killed agents of this user have left behind."""
     for name in os.listdir(parent):
         if not name.startswith(f"{_FOLDER}{os.getuid()}-"):
             continue

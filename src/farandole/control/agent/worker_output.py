@@ -44,7 +44,7 @@ class WorkerOutput:
         self._streams: dict[tuple[int, int], _Stream] = {}
 
     def add(self, rank: int, stream: int, fd: int) -> None:
-        """Start to read a worker's stream; the descriptor belongs to this object from now on."""
+        """Start reading a worker's stream; the descriptor belongs to this object from now on."""
         os.set_blocking(fd, False)
         self._streams[rank, stream] = _Stream(rank, stream, fd)
         self._watch(self._streams[rank, stream])
@@ -55,7 +55,7 @@ class WorkerOutput:
         return [*self._streams]
 
     def written(self, credit: Credit) -> None:
-        """Record that the launcher has written some of a stream, so that as much may follow."""
+        """Record that the launcher has written a part of a stream, so that as much may follow."""
         stream = self._streams.get((credit.rank, credit.stream))
         if stream is not None:
             stream.ahead -= credit.count
@@ -70,14 +70,14 @@ class WorkerOutput:
         """Restart flow control.
 
         Args:
-            unsent: returns, by rank and number of a stream, the bytes of it that the launcher has yet to receive.
+            unsent: returns, by rank and number of a stream, the number of bytes that the launcher has yet to receive.
         """
         for stream in self._streams.values():
             stream.ahead = unsent(stream.rank, stream.stream)
             self._watch(stream)
 
     def read_rest(self, rank: int) -> None:
-        """Read what a dead worker has left in its pipes until they are empty; then close them.
+        """Read a dead worker's pipes until they are empty; then close them.
 
         A process outside the job may hold the other ends, but no output of the worker can come from it.
         """
@@ -89,7 +89,7 @@ class WorkerOutput:
             self._loop.call_later(_PAUSE_SECONDS, lambda: self.read_rest(rank))
 
     def read_rest_of_all(self) -> bool:
-        """Read a piece of what dead workers have left in their pipes; return whether all pipes are empty."""
+        """Read a piece from each pipe of dead workers; return whether all pipes are empty."""
         for stream in list(self._streams.values()):
             self._read_piece(stream)
         return not self._streams

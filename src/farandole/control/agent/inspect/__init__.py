@@ -1,7 +1,7 @@
 """Inspects one host in well under a second, without loading a framework or the native library.
 
 `python -m farandole.control.agent.inspect` prints the facts as one JSON document; with `--import` every framework is
-also imported, each in its own process. Each part fails separately: `Facts.unknown` lists facts that could not be found.
+also imported, each in its own process. Each part fails separately: `Facts.unknown` lists what could not be determined.
 """
 
 from __future__ import annotations
@@ -67,6 +67,6 @@ def inspect(view: HostView | None = None, *, try_import: bool = False) -> Facts:
 
 
 def _ask_ahead(view: HostView) -> None:
-    """Start all programs that will be asked, so that they answer while files are read."""
+    """Start all programs whose output is needed, so that they run while files are read."""
     for question in (software.library_question(), *software.program_questions(view), *gpus.questions(view)):
         view.programs.start(*question)

@@ -1,4 +1,4 @@
-"""The answers of libcuda, the library of NVIDIA's driver, asked in a process of its own: a broken driver may hang."""
+"""Queries libcuda, the library of NVIDIA's driver, in a separate process, because a broken driver may hang."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ print(json.dumps(told))
 
 
 def question() -> tuple[str, ...]:
-    """Return the program that prints what libcuda says, and whether libibverbs is there, as JSON."""
+    """Return the command line of a program that prints facts from libcuda, and whether libibverbs exists, as JSON."""
     return sys.executable, "-c", _ASK
 
 
 def read(told: dict[str, Any]) -> CudaDriver:
-    """Return the answer as facts."""
+    """Parse the output of the program."""
     return CudaDriver(
         version=told.get("version"),
         devices=tuple(told.get("devices", ())),

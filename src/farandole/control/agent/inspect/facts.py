@@ -1,6 +1,6 @@
 """The facts about one host, as plain data that travels as JSON.
 
-`None` and empty values mean that there is none, or that the fact could not be found; `Facts.unknown` says which.
+`None` and empty values mean that there is none, or that the fact could not be determined, as listed in `Facts.unknown`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class NativeBackend(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     absent: str = ""
-    """Why this build lacks it; "" if it is included."""
+    """Why this build does not include it; "" if it does."""
     unusable: str = ""
     """Why it cannot be used on this host; "" if it can."""
     found: str = ""
@@ -55,7 +55,7 @@ class Framework(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     version: str | None = None
-    """None: it can be imported, but was not installed as a package."""
+    """Its version; None: it can be imported, but was not installed as a package."""
     import_seconds: float | None = None
     """Seconds that its import took; None if it was not imported, or cannot be."""
     import_error: str | None = None
@@ -95,14 +95,14 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     limit: int | None = None
     """The cgroup's limit; None: no limit."""
     used: int | None = None
-    """The part of that limit in use."""
+    """Bytes of that limit that are in use."""
     shm_total: int | None = None
     """Size of /dev/shm."""
     shm_free: int | None = None
     huge_pages: str | None = None
     """The kernel's setting of transparent huge pages for ordinary memory, such as `madvise`."""
     shared_huge_pages: str | None = None
-    """The same for a memfd, which holds the arena."""
+    """The same for memfds, which contain farandole's shared-memory arena."""
 
 
 class Limit(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,7 +125,7 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
     """Kernel features that farandole needs, and restrictions on them."""
 
     trials: dict[str, str] = {}
-    """By trial: "" if it succeeded, otherwise the kernel's error."""
+    """For each tried feature: "" if it works, otherwise the kernel's error."""
     ptrace_scope: int | None = None
     seccomp: int | None = None
     """0: none, 1: strict, 2: filtered."""
@@ -167,7 +167,7 @@ class RdmaDevice(msgspec.Struct, frozen=True, kw_only=True):
     """`InfiniBand`, or `Ethernet` for RoCE."""
     interfaces: tuple[str, ...] = ()
     is_open: bool = False
-    """Whether its file in /dev/infiniband exists, through which programs use it."""
+    """Whether the file in /dev/infiniband through which programs use it exists."""
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
@@ -189,9 +189,9 @@ class GpuLink(msgspec.Struct, frozen=True, kw_only=True):
     first: int
     second: int
     kind: str
-    """`NV18` (18 NVLinks), or the farthest part of the way over PCIe: `PIX`, `PXB`, `PHB`, `NODE`, `SYS`."""
+    """`NV18` (18 NVLinks), or the most distant part of the PCIe path: `PIX`, `PXB`, `PHB`, `NODE`, `SYS`."""
     p2p: str = ""
-    """Whether the driver lets one read the memory of the other: `OK`, or why not, such as `CNS`; "" if unknown."""
+    """Whether each can access the other's memory: `OK`, or the driver's reason, such as `CNS`; "" if unknown."""
 
 
 class AdapterLink(msgspec.Struct, frozen=True, kw_only=True):
@@ -203,7 +203,7 @@ class AdapterLink(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CudaDriver(msgspec.Struct, frozen=True, kw_only=True):
-    """The answers of libcuda, the driver's library, in a process of its own."""
+    """Facts from libcuda, the driver's library, queried in a separate process."""
 
     version: int | None = None
     """The newest CUDA that it supports: 12040 is CUDA 12.4."""
@@ -212,11 +212,11 @@ class CudaDriver(msgspec.Struct, frozen=True, kw_only=True):
     uuids: tuple[str, ...] = ()
     """Their UUIDs, as hexadecimal digits."""
     error: str = ""
-    """Why it cannot be loaded or started; "" if it can."""
+    """Why it cannot be loaded or initialized; "" if it can."""
 
 
 class Nccl(msgspec.Struct, frozen=True, kw_only=True):
-    """NVIDIA's library for collectives, as a process that has not imported a framework finds it."""
+    """NVIDIA's library for collectives, as found by a process that has not imported a framework."""
 
     version: int | None = None
     """23007 is NCCL 2.30.7; None: it was not found."""
@@ -241,13 +241,13 @@ class Gpus(msgspec.Struct, frozen=True, kw_only=True):
     is_open_driver: bool = False
     """Whether the driver is that of NVIDIA's open kernel modules."""
     has_peer_memory: bool = False
-    """Whether the kernel module nvidia_peermem is loaded, one of the two ways of GPUDirect RDMA."""
+    """Whether the kernel module nvidia_peermem, one of the two ways to use GPUDirect RDMA, is loaded."""
     has_verbs: bool | None = None
     """Whether libibverbs can be loaded, which NCCL needs for RDMA; None if unknown."""
     cuda: CudaDriver | None = None
-    """None: no sign of a driver was found, so it was not asked."""
+    """None: not queried, because there was no sign of a driver."""
     nccl: Nccl | None = None
-    """None: no sign of a driver was found, so it was not looked for."""
+    """None: not looked for, because there was no sign of a driver."""
     nodes: int = 0
     """Number of files /dev/nvidia0, /dev/nvidia1 ..."""
     tool: bool = False
@@ -291,8 +291,8 @@ class Clock(msgspec.Struct, frozen=True, kw_only=True):
     now: float = 0.0
     """The time of day of the inspection, in seconds since 1970."""
     ahead: float | None = None
-    """The least number of seconds by which it is ahead of the asking host's clock (negative: behind); 0 if there is no
-    visible difference; None if they were not compared."""
+    """Minimum number of seconds by which the clock is ahead of that of the asking host (negative: behind); 0 if no
+        difference is visible; None if they were not compared."""
 
 
 class Cache(msgspec.Struct, frozen=True, kw_only=True):

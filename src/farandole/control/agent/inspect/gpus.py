@@ -33,7 +33,7 @@ _Matrix = dict[tuple[str, str], str]
 
 
 def questions(view: HostView) -> list[tuple[str, ...]]:
-    """Return the programs that will be asked. Without a sign of a driver there are none but nvidia-smi's."""
+    """Return the command lines of the programs to run; without a sign of a driver, only nvidia-smi's."""
     libraries = [cuda_library.question(), _nccl_question(view)] if _has_sign_of_driver(view) else []
     return [*_QUESTIONS, *libraries]
 
@@ -43,7 +43,7 @@ def _nccl_question(view: HostView) -> tuple[str, ...]:
 
 
 def _has_sign_of_driver(view: HostView) -> bool:
-    """Return whether asking libcuda is worth a process. The last sign is a library on the loader's path."""
+    """Return whether libcuda should be queried. The last sign that is checked is a library on the loader's path."""
     folders = filter(None, view.environment.get("LD_LIBRARY_PATH", "").split(os.pathsep))
     return (
         bool(_nodes(view))
@@ -120,7 +120,7 @@ def _gpu(line: str) -> Gpu | None:
 
 
 def _of_driver(view: HostView) -> list[Gpu]:
-    """Return the GPUs that the driver's files name; the driver, too, counts them in the order of their addresses."""
+    """Return the GPUs in the driver's files, in the order of their addresses, which is also the driver's order."""
     found: list[Gpu] = []
     for bus in view.names(f"{_DRIVER}/gpus"):
         model = re.search(r"^Model:\s*(.*)$", view.quiet_text(f"{_DRIVER}/gpus/{bus}/information") or "", re.MULTILINE)
@@ -154,7 +154,7 @@ def _driver(listing: str, version: str) -> str | None:
 
 
 def _matrix(table: str) -> _Matrix:
-    """Read a matrix that `nvidia-smi topo` prints. Its head may be underlined; adapters may be numbered below it."""
+    """Parse a matrix printed by `nvidia-smi topo`. Its header may be underlined; a legend of adapters may follow it."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", table)
     adapters = dict(re.findall(r"^\s*(NIC[0-9]+): (\S+)$", text, re.MULTILINE))
     columns: list[str] = []
@@ -176,7 +176,7 @@ def _is_gpu(word: str) -> bool:
 
 
 def _links(view: HostView, devices: tuple[Gpu, ...], matrix: _Matrix) -> Iterator[GpuLink]:
-    """Return how any two GPUs are connected: as nvidia-smi says, or else by their places on the PCI bus."""
+    """Yield the connection of each pair of GPUs, from nvidia-smi or else from their positions on the PCI bus."""
     peers = _matrix(view.programs.answer(*_PEERS) or "")
     for first, second in itertools.combinations(devices, 2):
         pair = f"GPU{first.index}", f"GPU{second.index}"

@@ -86,7 +86,7 @@ def _meminfo(told: str | None, name: str) -> int | None:
 
 
 def _chosen(told: str | None) -> str | None:
-    """Return the word in brackets."""
+    """Return the word in brackets, which is the selected one."""
     found = re.search(r"\[(\w+)\]", told or "")
     return found[1] if found else None
 

@@ -77,6 +77,6 @@ def rdma(view: HostView) -> tuple[RdmaDevice, ...]:
 
 
 def _device_files(view: HostView) -> set[str | None]:
-    """Return the adapters whose file in /dev exists; a container may lack the files of adapters that /sys shows."""
+    """Return the adapters whose file in /dev exists; a container may lack the files of some adapters in /sys."""
     files = [name for name in view.names(_VERBS) if view.exists(f"/dev/infiniband/{name}")]
     return {view.quiet_text(f"{_VERBS}/{name}/ibdev") for name in files}

@@ -1,4 +1,4 @@
-"""The places of GPUs and RDMA adapters on the PCI bus, from /sys, and the devices between two of them."""
+"""The positions of GPUs and RDMA adapters on the PCI bus, from /sys, and the path between two of them."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def address(bus: str) -> str:
 
 
 def numa_node(view: HostView, device: str) -> int | None:
-    """Return the NUMA node of a device; None if the firmware does not tell."""
+    """Return the NUMA node of a device; None if the firmware does not report it."""
     number = whole_number(view.quiet_text(f"{_DEVICES}/{device}/numa_node"))
     return None if number is None or number < 0 else number
 
 
 def between(view: HostView, first: str, second: str) -> str | None:
-    """Return the farthest part of the way between two devices, in nvidia-smi's terms; None if it is unknown."""
+    """Return the most distant part of the path between two devices, in nvidia-smi's terms; None if it is unknown."""
     ways = [view.path_below(f"{_DEVICES}/{device}", "pci") for device in (first, second)]
     if not all(ways):
         return None
@@ -47,10 +47,10 @@ def between(view: HostView, first: str, second: str) -> str | None:
 
 
 def farthest(first: tuple[str, ...], second: tuple[str, ...], same_node: bool) -> str:
-    """Return the farthest part of the way between two devices, in nvidia-smi's terms.
+    """Return the most distant part of the path between two devices, in nvidia-smi's terms.
 
     Args:
-        first: the first device's way from its host bridge (`pci0000:15`) through ports of switches to itself.
+        first: the path of the first device, from its host bridge (`pci0000:15`) through ports of switches.
         second: the path of the second device.
         same_node: whether both are attached to the same NUMA node.
 

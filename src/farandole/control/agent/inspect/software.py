@@ -86,12 +86,12 @@ _VERSIONS = {"ssh": ("-V",), "mpirun": ("--version",)}
 
 
 def library_question() -> tuple[str, ...]:
-    """Return the program whose answer shows whether the native library can be loaded."""
+    """Return the command line of a program whose output shows whether the native library can be loaded."""
     return sys.executable, "-c", _LOAD_LIBRARY, _PACKAGES
 
 
 def program_questions(view: HostView) -> list[tuple[str, ...]]:
-    """Return the programs that are asked for their version."""
+    """Return the command lines with which programs print their versions."""
     return [(path, *words) for name, words in _VERSIONS.items() if (path := view.programs.path(name))]
 
 
@@ -137,7 +137,7 @@ def frameworks(view: HostView, try_import: bool) -> tuple[Framework, ...]:
 
 
 def _cuda_of(view: HostView, name: str) -> str | None:
-    """Return the version of CUDA that torch was built for, from the file that it keeps this in."""
+    """Return the version of CUDA that torch was built for, from a file of its package."""
     text = (view.package_file(name, "version.py") or "") if name == "torch" else ""
     found = re.search(r"^cuda\b.*= ['\"]([0-9.]+)['\"]$", text, re.MULTILINE)
     return found[1] if found else None

@@ -71,7 +71,7 @@ def surroundings(view: HostView) -> Surroundings:
 
 
 def _container(view: HostView) -> str | None:
-    """Return the kind of container, the outermost sign first: a Kubernetes pod is also one of containerd."""
+    """Return the kind of container, outermost layer first: a Kubernetes pod is also a containerd container."""
     if view.environment.get("KUBERNETES_SERVICE_HOST"):
         return "kubernetes"
     if view.environment.get("APPTAINER_CONTAINER") or view.environment.get("SINGULARITY_CONTAINER"):

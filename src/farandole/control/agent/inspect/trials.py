@@ -16,7 +16,7 @@ _MICROSECONDS = 1e6
 
 
 def try_all() -> dict[str, str]:
-    """Return, by trial, "" if it succeeded, otherwise the kernel's error."""
+    """Return, for each tried feature, "" if it works, otherwise the kernel's error."""
     return {name: _outcome(trial) for name, trial in _TRIALS.items()}
 
 
@@ -88,7 +88,7 @@ _TRIALS: dict[str, Callable[[], None]] = {
 
 
 class _Timex(ctypes.Structure):
-    """The beginning of `struct timex`; the rest is space that the kernel writes to."""
+    """The beginning of `struct timex`; the kernel also writes to the rest, which is padding here."""
 
     _fields_ = (
         ("modes", ctypes.c_uint),

@@ -1,7 +1,7 @@
-"""The inspection's view of a host: files below a root, programs with a time limit, and facts of the kernel.
+"""The inspection's view of a host: files below a root, programs with a time limit, and facts from the kernel.
 
-Nothing here raises because something is missing. Missing values are None or empty; so are values that cannot be read,
-for which `unknown` has the reason.
+Missing files and programs raise no errors. Missing values are None or empty, as are values that cannot be read, for
+which `unknown` has the reason.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Programs:
     """Small programs that run concurrently.
 
     Args:
-        unknown: receives the reason why a program gave no answer.
+        unknown: receives the reasons why programs gave no answer.
     """
 
     def __init__(self, unknown: dict[str, str]) -> None:
@@ -64,7 +64,7 @@ class Programs:
     def answer(self, *words: str, seconds: float = PROGRAM_SECONDS) -> str | None:
         """Return the output of a program; None if it is not installed, fails, or takes too long.
 
-        The time counts from its start: several programs that hang, as in a broken driver, cost one time limit together.
+        The time counts from its start: several programs that hang, as with a broken driver, only cost one time limit.
         """
         self.start(*words)
         process = self._running.pop(words, None)
@@ -88,7 +88,7 @@ class Programs:
 
 
 def _short(words: tuple[str, ...]) -> str:
-    """Return the name of a program with its words up to the first option, such as `nvidia-smi topo`."""
+    """Return a command line up to its first option, such as `nvidia-smi topo`."""
     options = [number for number, word in enumerate(words) if word.startswith("-")]
     return " ".join([Path(words[0]).name, *words[1 : min(options, default=len(words))]])
 
@@ -140,7 +140,7 @@ class HostView:
             return None
 
     def quiet_text(self, path: str) -> str | None:
-        """Return the same, for a file that often cannot be read, without recording the reason."""
+        """Return a file's content like `text`, but without recording the reason if it cannot be read."""
         try:
             return self._place(path).read_text(errors="replace").strip()
         except OSError:
@@ -275,7 +275,7 @@ def whole_number(text: str | None) -> int | None:
 
 
 def json_in(answer: str | None) -> dict[str, Any]:
-    """Return the object in the last line of a program's answer; any text may precede it."""
+    """Return the JSON object in the last line of a program's output; any text may precede it."""
     try:
         told = json.loads((answer or "").strip().splitlines()[-1])
     except (ValueError, IndexError):
