@@ -31,7 +31,7 @@ _KEYS = {
 
 @dataclass(frozen=True)
 class Admitted(Account):
-    """The account of a job in a queue of ours; its slots are the workers that it may have now.
+    """The account of a job in one of farandole's queues; its slots are the workers that it may have now.
 
     Attributes:
         largest: the largest number of workers that it has had.
@@ -59,7 +59,7 @@ class Admitted(Account):
 
 
 def fields_with(observed: Observed, known: Mapping[str, Any], workers: int) -> dict[str, Any]:
-    """Return the status field about what a job may have from now on; nothing without a queue.
+    """Return the status field with a job's new account; no field if no queue decides about the job.
 
     Args:
         known: the current fields of the status.

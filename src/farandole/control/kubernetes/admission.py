@@ -11,7 +11,7 @@ class Admission:
     """The workers that one job may have.
 
     Attributes:
-        workers: number of workers; 0 if it waits, or must give its pods back.
+        workers: number of workers; 0 if it waits, or must release its pods.
         reason: the policy's sentence.
         nodes: number of workers on each node, if its queue counts nodes.
     """

@@ -12,7 +12,7 @@ from farandole.control.kubernetes.model import Object
 
 
 def owner(kind: Kind, job: Object) -> dict[str, Any]:
-    """Return the reference by which the cluster deletes a child with its job."""
+    """Return the owner reference, because of which the cluster deletes a child with its job."""
     metadata = job["metadata"]
     return {
         "apiVersion": kind.api_version,
@@ -68,7 +68,7 @@ def digest(value: object) -> str:
 
 
 def append(target: dict[str, Any], key: str, items: list[Any]) -> None:
-    """Append items to a list of an object; one that is missing is made, and one of the user's is left as it is."""
+    """Append items to a list of an object, which may be missing. The list is replaced by a new one, not modified."""
     target[key] = [*(target.get(key) or ()), *items]
 
 
@@ -81,7 +81,7 @@ def mount(
         body: the pod's spec.
         container: one of its containers.
         name: name of the volume.
-        path: where the container has it.
+        path: its path in the container.
         source: the volume's source, such as `{"emptyDir": {}}`.
         read_only: whether the container may not write there.
     """

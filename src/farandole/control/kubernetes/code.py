@@ -1,4 +1,4 @@
-"""Small code that travels with a job, in a ConfigMap."""
+"""Small code that is submitted with a job, in a ConfigMap."""
 
 from __future__ import annotations
 

@@ -57,10 +57,10 @@ def of_status(status: Object | None) -> list[dict[str, Any]]:
 def with_condition(
     conditions: Iterable[Object], kind: str, value: bool, reason: str, message: str, now: float
 ) -> list[dict[str, Any]]:
-    """Return conditions in which one has a value, a reason and a message.
+    """Return the conditions, with a value, a reason and a message set for one of them.
 
-    Times change only with another field, so that an outcome without news writes nothing. A condition that never existed
-    is not added as False. A condition that becomes True is moved to the end, which many tools show as the state.
+    Times change only with other fields, so that an unchanged status is not written. A condition that never existed is
+    not added as False. A condition that becomes True is moved to the end: many tools show the last one as the state.
     """
     status = "True" if value else "False"
     kept = [dict(item) for item in conditions]
@@ -98,7 +98,7 @@ def state(conditions: Iterable[Object]) -> str:
 def blocked(conditions: Iterable[Object], why: tuple[str, str] | None, now: float) -> list[dict[str, Any]]:
     """Return conditions with the reason why a job is blocked (a word and a sentence), or None if nothing blocks it.
 
-    A sentence that differs only in a duration is not news: the kubelet says how long it waits.
+    A sentence that differs only in a duration counts as unchanged: the kubelet's sentences contain its waiting time.
     """
     known = list(conditions)
     if why is None:

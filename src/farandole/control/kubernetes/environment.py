@@ -1,8 +1,8 @@
 """Environment variables of containers that users write: the user's values override the operator's.
 
 The user may set a variable in the template's `env`, or in a ConfigMap or Secret that `envFrom` names. The operator does
-not read these, and a variable in `env` would override them. So for a container with `envFrom`, the operator's variables
-are in a ConfigMap of the job, which is the first that the container reads; the last one that sets a variable wins.
+not read the latter, and a variable in `env` would override them. So for a container with `envFrom`, the operator's
+variables are in a ConfigMap of the job, which comes first in `envFrom`: later sources override earlier ones.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def defaults(
 
 
 def overlay(container: dict[str, Any], values: Mapping[str, str]) -> None:
-    """Set variables of a container, overriding its own: they are the user's, for the whole job."""
+    """Set variables of a container, overriding its own: the user has set them for the whole job."""
     others = [item for item in container.get("env") or () if item.get("name") not in values]
     container["env"] = [*others, *({"name": name, "value": value} for name, value in sorted(values.items()))]
 
 
 def values(container: Object) -> dict[str, str]:
-    """Return the variables of a container whose values it says itself, by name."""
+    """Return the variables whose values are in the container's `env` itself, by name."""
     items = (item for item in container.get("env") or () if isinstance(item, Mapping))
     return {str(item.get("name")): str(item["value"]) for item in items if item.get("value") is not None}

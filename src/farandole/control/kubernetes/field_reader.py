@@ -20,7 +20,7 @@ class FieldReader:
     """
 
     def __init__(self) -> None:
-        """Find nothing wrong yet."""
+        """Create a reader without faults."""
         self.faults: list[str] = []
 
     def refuse(self, name: str, value: object, what: str) -> None:
@@ -91,14 +91,14 @@ class FieldReader:
         return value
 
     def mapping(self, source: Object, name: str) -> Object:
-        """Return an object in the object; one without fields by default."""
+        """Return a nested object; an empty one by default."""
         value = source.get(name)
         if value is not None and not isinstance(value, Mapping):
             self.refuse(name, value, "an object with fields")
         return value if isinstance(value, Mapping) else {}
 
     def texts(self, source: Object, name: str, where: str = "") -> dict[str, str]:
-        """Return a mapping of texts to texts. In sentences, `where` is before its name."""
+        """Return a mapping of texts to texts. In sentences, `where` precedes its name."""
         found = self.mapping(source, name)
         if not all(isinstance(each, str) for pair in found.items() for each in pair):
             self.refuse(f"{where}{name}", found, "a mapping of texts to texts")
@@ -106,7 +106,7 @@ class FieldReader:
         return {str(key): str(value) for key, value in found.items()}
 
     def check_lists(self, source: Object, names: Sequence[str], where: str) -> None:
-        """Record which of some fields are there and not lists. In sentences, `where` is before their names."""
+        """Record which of some fields exist and are not lists. In sentences, `where` precedes their names."""
         for name in names:
             if source.get(name) is not None and not isinstance(source[name], list):
                 self.refuse(f"{where}.{name}", source[name], "a list")
@@ -117,7 +117,7 @@ def other_manager(job: Object, *ours: str) -> str:
 
     Args:
         job: the job, whose spec may be anything.
-        ours: other names of this operator.
+        ours: other names by which jobs refer to this operator.
     """
     reader = FieldReader()
     spec = reader.mapping(job, "spec")
@@ -126,6 +126,6 @@ def other_manager(job: Object, *ours: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value as sentences show it: at most 60 characters."""
+    """Return a value as text for a sentence, of at most 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -27,10 +27,10 @@ class Gang:
 
     Attributes:
         least: number of pods that start together, or not at all.
-        roles: number of pods of each role among them; empty if any pods may be.
-        resources: the resources that these request; Volcano does not look for nodes before its queue has as much.
+        roles: number of pods of each role among them; empty if their roles do not matter.
+        resources: the resources that these pods request; Volcano waits until its queue has them.
         queue: the Volcano queue; "" for the one in the job's annotation.
-        timeout: seconds for which the coscheduling plugin keeps places for the first pods.
+        timeout: seconds for which the coscheduling plugin reserves nodes for the first pods.
     """
 
     least: int

@@ -11,14 +11,14 @@ from farandole.control.kubernetes.accounting import fields_with
 from farandole.control.kubernetes.model import Deletion, Note, Object, Observed, Outcome, Wanted
 
 _LONGEST = 1000
-"""Most characters of a message, in a condition or an Event."""
+"""Maximum number of characters of a message, in a condition or an Event."""
 
 
 class Remembered(Protocol):
     """The part of a status that only the operator reads: a frozen dataclass."""
 
     def as_data(self) -> dict[str, Any]:
-        """Return it in the form of the status; empty at the beginning."""
+        """Return it in the form of the status; empty for a new job."""
 
 
 History = TypeVar("History", bound=Remembered)
@@ -27,7 +27,7 @@ Status = TypeVar("Status", bound="JobStatus[Any]")
 
 @dataclass(frozen=True)
 class JobStatus(Generic[History]):
-    """An immutable status; each change returns another one.
+    """An immutable status; each change returns a new one.
 
     Attributes:
         old: the current status in the API.
@@ -45,7 +45,7 @@ class JobStatus(Generic[History]):
         """Read a job's status, which may have any content.
 
         Args:
-            history: reads the history from it.
+            history: reads the history from the status.
         """
         found = job.get("status")
         old = found if isinstance(found, dict) else {}
@@ -67,7 +67,7 @@ class JobStatus(Generic[History]):
         return replace(self, conditions=tuple(found))
 
     def with_blocked(self: Status, why: tuple[str, str] | None, now: float) -> Status:
-        """Return the status with the reason for which the job is blocked (a word and a sentence); None unblocks it."""
+        """Return the status with the reason why the job is blocked (a word and a sentence); None: it is not blocked."""
         before = conditions.find(self.conditions, conditions.BLOCKED) or {}
         status = replace(self, conditions=tuple(conditions.blocked(self.conditions, why, now)))
         if why is None or (before.get("status"), before.get("reason")) == ("True", why[0]):
@@ -84,7 +84,7 @@ class JobStatus(Generic[History]):
         return self.with_fields(**fields_with(observed, self.fields, slots))
 
     def with_history(self: Status, **changes: Any) -> Status:
-        """Return the status with changes of its history."""
+        """Return the status with changes to its history."""
         return replace(self, history=replace(cast(Any, self.history), **changes))
 
     def remembering(self: Status, history: Any) -> Status:
@@ -96,7 +96,7 @@ class JobStatus(Generic[History]):
         return replace(self, notes=(*self.notes, Note(reason, message[:_LONGEST], warning)))
 
     def seconds_after(self, field: str, seconds: int | None) -> float | None:
-        """Return the time a number of seconds after the one in a field; None if either is missing."""
+        """Return the time `seconds` after the time in a field; None if either is missing."""
         begun = times.from_text(self.fields.get(field))
         return None if seconds is None or begun is None else begun + seconds
 

@@ -1,4 +1,4 @@
-"""The operator's knowledge about a job, and its decisions: plain data, without any connection.
+"""The operator's knowledge about a job, and its decisions, as plain data.
 
     reconcile(observed) -> outcome
 
@@ -26,7 +26,7 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True, order=True)
 class Ref:
-    """The identity of an object, under which everything about it is stored."""
+    """The identity of an object: the key under which everything about it is stored."""
 
     api_version: str
     kind: str
@@ -50,7 +50,7 @@ class Problem:
     Attributes:
         reason: one CamelCase word, which becomes the reason of a condition (see `conditions.BLOCKED_REASONS`).
         tries: number of refusals so far.
-        retry_at: time of the next attempt; until then `reconcile` does not want the object.
+        retry_at: time of the next attempt; until then `reconcile` leaves the object out.
     """
 
     ref: Ref
@@ -65,7 +65,7 @@ class Options:
     """The operator's options that outcomes depend on.
 
     Attributes:
-        image: the operator's own image, which launchers of ours run, and from which MPIJobs' launchers get kubectl.
+        image: the operator's own image, also that of TrainingJobs' launchers; MPIJobs' launchers get kubectl from it.
         gang_scheduler: "" (none), "volcano", or the name of a scheduler with the coscheduling plugin.
         cluster_domain: the domain of the cluster's names.
         drain_seconds: seconds that a worker keeps running after it was removed from the host list.
@@ -114,7 +114,7 @@ class Observed:
 
     @property
     def waits_in_queue(self) -> bool:
-        """Whether the job's queue lets it have no pods now."""
+        """Whether the job's queue does not allow it any pods now."""
         return self.admission is not None and not self.admission.workers
 
 
@@ -186,5 +186,5 @@ class Outcome:
 
 
 def earliest(times: Iterable[float | None]) -> float | None:
-    """Return the earliest of some times, of which some may be never (None)."""
+    """Return the earliest of some times, of which some may be None (never)."""
     return min((time for time in times if time is not None), default=None)

@@ -13,13 +13,13 @@ OPERATOR = "farandole-operator"
 # --- on all objects that the operator creates ------------------------------------------------------------------------
 
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
-"""The operator watches objects with this label and the value OPERATOR, and no others."""
+"""The operator watches only objects with this label and the value OPERATOR."""
 
 JOB_LABEL = f"{GROUP}/job"
 """Name of the job."""
 
 KIND_LABEL = f"{GROUP}/kind"
-"""Plural of the job's kind, such as mpijobs: two kinds may have jobs of the same name."""
+"""Plural of the job's kind, such as mpijobs: jobs of different kinds may have the same name."""
 
 ROLE_LABEL = f"{GROUP}/role"
 """On pods: launcher or worker."""

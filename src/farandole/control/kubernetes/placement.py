@@ -1,4 +1,4 @@
-"""Placing the pods of jobs of all kinds: deletions, refusals, and reasons why pods do not start. Pure."""
+"""Placement of pods for all kinds of jobs: deletions, refusals, and reasons why pods do not start. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Placement:
 
 
 def deletion(obj: Object, why: str, grace: int | None = None) -> Deletion:
-    """Return the deletion of an object, which never affects a later one of the same name."""
+    """Return the deletion of an object, which never affects a later object of the same name."""
     return Deletion(ref_of(obj), str(obj["metadata"]["uid"]), why, grace)
 
 
@@ -30,7 +30,7 @@ def deletions(objects: Iterable[Object], why: str) -> list[Deletion]:
 
 
 def not_refused(observed: Observed, wanted: Iterable[Wanted]) -> tuple[list[Wanted], float | None]:
-    """Return the wanted objects without those that were refused recently, and when these may be tried again."""
+    """Return the wanted objects except those that were refused recently, and when these may be tried again."""
     kept, later = [], []
     for item in wanted:
         problem = observed.problems.get(item.ref)
@@ -42,7 +42,7 @@ def not_refused(observed: Observed, wanted: Iterable[Wanted]) -> tuple[list[Want
 
 
 def hindrance(observed: Observed, patience: float) -> tuple[str, str] | None:
-    """Return why a job does not get its pods (a reason and a sentence); None if nothing prevents it.
+    """Return why a job does not get its pods (a word and a sentence); None if nothing prevents it.
 
     Args:
         patience: seconds that pods have to start: a scheduler may not have handled a new pod yet, and the first attempt

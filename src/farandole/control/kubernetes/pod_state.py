@@ -151,7 +151,7 @@ def _in_few_words(reason: str, code: object, lines: str) -> str:
 
 
 def crashed(pod: Object) -> str:
-    """Return the end of a container whose restart the kubelet delays, in a few words; "" if there is none."""
+    """Return in a few words how a container ended whose restart the kubelet delays; "" if there is none."""
     for before in _delayed(pod):
         return _in_few_words(str(before.get("reason") or ""), before.get("exitCode"), str(before.get("message") or ""))
     return ""
@@ -162,7 +162,7 @@ def delayed_after_kill(pod: Object, lifetime: float) -> bool:
 
     Args:
         pod: the pod.
-        lifetime: seconds for which the container must have run. One whose memory was used up does not count.
+        lifetime: seconds for which the container must have run. A container that was out of memory does not count.
     """
     return any(_is_kill(before) and _seconds(before) >= lifetime for before in _delayed(pod))
 
@@ -186,7 +186,7 @@ def _seconds(ended: Mapping[str, Any]) -> float:
 
 
 def hindrance(pod: Object) -> tuple[str, str] | None:
-    """Return why a pod does not start (a reason and a sentence); None if nothing prevents it."""
+    """Return why a pod does not start (a word and a sentence); None if nothing prevents it."""
     if finished(pod) or terminating(pod):
         return None
     name = pod["metadata"]["name"]

@@ -1,4 +1,4 @@
-"""Checks the pod templates of users, to which the operator adds; the API server checks the rest. Pure."""
+"""Checks users' pod templates, as far as the operator adds to them; the API server checks the rest. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PREFERENCES = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def check_pod(reader: FieldReader, pod: Object, where: str) -> None:
-    """Record why nothing can be added to a pod's spec.
+    """Record faults because of which nothing can be added to a pod's spec.
 
     Args:
         reader: collects the faults.
@@ -54,7 +54,7 @@ def _check_container(reader: FieldReader, container: Object, where: str) -> None
 
 
 def _check_fields(reader: FieldReader, source: Object, names: Sequence[str], where: str) -> None:
-    """Record which of some fields are there and have no fields themselves."""
+    """Record which of some fields exist and are not objects."""
     for name in names:
         if source.get(name) is not None and not isinstance(source[name], Mapping):
             reader.faults.append(f"{where}.{name}: {shown(source[name])} has to have fields")

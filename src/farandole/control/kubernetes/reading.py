@@ -1,4 +1,4 @@
-"""The status of a job in the form that all places share, from its TrainingJob. Pure functions.
+"""Reads the status of a job, in the form that all places share, from its TrainingJob. Pure functions.
 
 A status may have any content: parts that cannot be read are omitted.
 """

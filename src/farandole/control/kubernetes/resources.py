@@ -35,10 +35,10 @@ def amount(of: Any, name: str) -> Decimal:
 
 
 def _of_pod(body: Object) -> Amounts:
-    """Return the amounts that the scheduler reserves for a pod: its containers together, or a larger initial one.
+    """Return the amounts that the scheduler reserves for a pod: those of its containers, or of a larger init container.
 
-    An initial container that is always restarted is a sidecar: it runs beside the containers, and beside the initial
-    ones after it.
+    An init container that is always restarted is a sidecar: it runs beside the containers, and beside later init
+    containers.
     """
     sidecars: list[Amounts] = []
     most: list[Amounts] = []

@@ -15,7 +15,7 @@ def history_of(status: Object) -> Mapping[str, Any]:
 
 
 def count(value: object) -> int:
-    """Return a count; 0 if the value is not one."""
+    """Return a value as a count; 0 if it is not valid."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31 else 0
 
 

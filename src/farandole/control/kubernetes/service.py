@@ -1,7 +1,7 @@
 """The place `kubernetes`: jobs are TrainingJobs in kubectl's current namespace.
 
-Its user needs rights on TrainingJobs, on ConfigMaps if code is sent along, and on pods and their logs to show output;
-no others.
+Its user needs rights on TrainingJobs, on ConfigMaps if code is sent with jobs, and on pods and their logs to show
+output.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class KubernetesJobs:
     Args:
         api: the connection to the API server.
         namespace: the namespace of the jobs.
-        image: image of jobs that name none; "" if they must name one.
+        image: default image of jobs; "": jobs must name one.
     """
 
     def __init__(self, api: BlockingApi, namespace: str, image: str = "") -> None:
@@ -95,7 +95,7 @@ class KubernetesJobs:
         return name
 
     def preview(self, spec: JobSpec) -> str:
-        """Return the TrainingJob as YAML, followed by the ConfigMap with the code, if code is sent along."""
+        """Return the TrainingJob as YAML, followed by the ConfigMap with the code, if code is sent with it."""
         body, shipped = object_of(spec, self._image)
         objects = [body]
         if shipped is not None:
@@ -103,7 +103,7 @@ class KubernetesJobs:
         return str(yaml.safe_dump_all(objects, sort_keys=False))
 
     def _withdraw(self, made: Mapping[str, Any]) -> None:
-        """Delete a job without its code, if possible: it would stay suspended and keep its name."""
+        """Delete a job whose code could not be sent, if possible: it would stay suspended and keep its name."""
         metadata = made["metadata"]
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": metadata["uid"]}}
         with contextlib.suppress(JobError):
@@ -188,7 +188,7 @@ class KubernetesJobs:
     def _lines_of(self, pod: str, follow: bool, log: _Log) -> Iterator[str]:
         """Yield the lines of a log that were not yielded yet, until it is complete or the connection breaks.
 
-        After a while without data the log is not complete either: the API server and the job are checked then.
+        A log without new data for a while is not taken as complete: the API server and the job are checked first.
         """
         query = {"container": names.LAUNCHER, "follow": str(follow).lower(), "timestamps": "true"}
         if log.newest:
@@ -232,10 +232,10 @@ class KubernetesJobs:
             raise refusals.is_over(name, status.state)
 
     def _patch(self, name: str, spec: Mapping[str, Any]) -> None:
-        """Change the spec of a job, however often the request is carried out.
+        """Change the spec of a job; the request may be carried out several times.
 
         Raises:
-            JobError: the job was not changed, or that is unknown.
+            JobError: the job was not changed, or it is unknown whether it was.
         """
         self._insist(
             lambda _: self._api.send("PATCH", f"{self._jobs}/{name}", {"spec": spec}, content=_MERGE),
@@ -244,10 +244,10 @@ class KubernetesJobs:
         )
 
     def _make(self, path: str, body: Mapping[str, Any], key: str) -> dict[str, Any]:
-        """Create an object once: if it exists after a lost answer, the key shows whether it is this one.
+        """Create an object once: if it exists after an answer was lost, the key shows whether this call created it.
 
         Raises:
-            JobError: the object was not created, or that is unknown.
+            JobError: the object was not created, or it is unknown whether it was.
         """
         metadata = body["metadata"]
         annotations = {**metadata.get("annotations", {}), names.SUBMISSION_ANNOTATION: key}
@@ -272,9 +272,9 @@ class KubernetesJobs:
         """Send a request that changes something, and repeat it for a while if its answer is lost.
 
         Args:
-            send: sends it; called with whether it was sent before, without an answer.
-            unsure: what is unknown if no answer comes.
-            hint: the next step then.
+            send: sends the request; its argument is whether it was sent before without an answer.
+            unsure: text about what is unknown if no answer comes.
+            hint: the next step in that case.
 
         Raises:
             JobError: it was refused, or no answer came.
@@ -323,9 +323,9 @@ class _Log:
         self.newest = stamp
 
     def is_known(self) -> Callable[[str], bool]:
-        """Return a function that is called with the time stamps at the beginning of the log when it is read again.
+        """Return a function that returns whether a line was yielded before, when the log is read again.
 
-        It returns whether the line was yielded before. All time stamps of a node have the same length.
+        It is called with the time stamps of the lines, in order. All time stamps of a node have the same length.
         """
         newest, left = self.newest, self.of_newest
 
@@ -356,7 +356,7 @@ def connect(environment: Mapping[str, str]) -> KubernetesJobs:
 
 
 def object_of(spec: JobSpec, image: str = "") -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Return the TrainingJob of a job, and the ConfigMap with its code, without metadata, if code is sent along.
+    """Return the TrainingJob of a job, and the ConfigMap with its code, without metadata, if code is sent with it.
 
     Raises:
         BadSpec: the job is not valid on Kubernetes.

@@ -1,4 +1,4 @@
-"""Conversion of times between the API's form (RFC 3339, in UTC, whole seconds) and seconds since 1970."""
+"""Converts times between the API's form (RFC 3339, in UTC, whole seconds) and seconds since 1970."""
 
 from __future__ import annotations
 

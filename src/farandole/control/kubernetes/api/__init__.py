@@ -1,1 +1,1 @@
-"""The client of the API server that all parts share: operator, election, installation, launcher pods and the place."""
+"""The client of the API server, for the operator, election, installation, launcher pods and the place `kubernetes`."""

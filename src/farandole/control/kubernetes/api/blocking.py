@@ -1,4 +1,4 @@
-"""The blocking client of the API server: for verbs of jobs, and the launcher pod."""
+"""The blocking client of the API server, for job commands and launcher pods."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The API server's resources, as plain JSON: each method of `Api` is one request.
 
-lightkube provides the connection: kubeconfig, service account (whose token changes every hour), TLS. Its own methods
-are not used, because they support no preconditions (a deletion must name the uid of its object), and create a typed
-object for every listed pod.
+lightkube provides the connection: kubeconfig, service account (whose token changes every hour), TLS. Its own request
+methods are not used, because they support no preconditions (a deletion must name the uid of its object), and create a
+typed object for every listed pod.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Api:
         return await self.send("POST", path, obj, {"fieldManager": names.OPERATOR})
 
     async def apply(self, obj: Object) -> dict[str, Any]:
-        """Apply an object: fields that it names become ours, and fields that others have set stay."""
+        """Apply an object: the fields in it are set and owned by farandole; fields that others have set stay."""
         parameters = {"fieldManager": names.OPERATOR, "force": "true"}
         return await self.send("PATCH", path_of(ref_of(obj)), obj, parameters, "application/apply-patch+yaml")
 
@@ -202,7 +202,7 @@ def read_answer(response: httpx2.Response) -> dict[str, Any]:
 
 
 def refusal(response: httpx2.Response) -> ApiError:
-    """Return the error that an answer stands for."""
+    """Return the error that an answer represents."""
     try:
         message = str(msgspec.json.decode(response.content).get("message", ""))
     except (msgspec.DecodeError, AttributeError, UnicodeDecodeError):

@@ -2,13 +2,13 @@
 
 ApiError (Exception)      the API server refused, or could not be reached
 ├── NotFound              there is no such object, or no such kind
-│   └── NoSuchKind        the server does not know the kind, or not yet; the objects may exist
+│   └── NoSuchKind        the server does not know the kind, perhaps not yet; the objects may exist
 ├── Conflict              the object was changed meanwhile, or exists already
 ├── Gone                  the version from which a watch was to continue is no longer known (410)
 ├── Refused               this object cannot be created as it is: quota, admission, rights, validity
 └── Unavailable           an outage: no answer, an internal error of the server, or too many requests
     ├── NotSent           there was no connection, so the server knows nothing of the request
-    └── Silent            nothing has come for as long as we wait
+    └── Silent            no data has arrived within the timeout
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ObjectRefused(ApiError):
 
 
 class Unavailable(ApiError):
-    """There was no answer, or one that says nothing about the object."""
+    """There was no answer, or one without a statement about the object."""
 
 
 class NotSent(Unavailable):
@@ -59,7 +59,7 @@ class NotSent(Unavailable):
 
 
 class Silent(Unavailable):
-    """No data has arrived for the longest time that we wait."""
+    """No data has arrived within the timeout."""
 
 
 def from_answer(code: int, message: str, retry_after: float | None = None) -> ApiError:

@@ -1,1 +1,1 @@
-"""The installation in a cluster: kinds, rights and the operator's Deployment, the data behind all its forms."""
+"""The installation in a cluster as data: kinds, rights and the operator's Deployment."""

@@ -26,7 +26,7 @@ _POLL = 0.5
 
 
 class Cluster:
-    """A connection for the time of an installation or removal."""
+    """A connection for an installation or removal."""
 
     def __init__(self) -> None:
         self._api = Api(default_config())

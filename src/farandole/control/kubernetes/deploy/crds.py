@@ -1,8 +1,8 @@
 """The CustomResourceDefinitions of the kinds that the operator serves.
 
 MPIJob is one definition with all versions. They have one schema, because the API server changes only the version of an
-object between them. Only defaults differ, and an object keeps the defaults it was stored with: by `remoteShell` the
-operator recognizes that a job was written as `v1`.
+object between them. Only defaults differ, and an object keeps the defaults with which it was stored: the value of
+`remoteShell` shows the operator that a job was written as `v1`.
 """
 
 from __future__ import annotations

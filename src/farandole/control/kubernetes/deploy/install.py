@@ -66,7 +66,7 @@ def _without(value: Any, key: str) -> Any:
 
 
 def remove(install: Install, delete_jobs: bool, err: TextIO) -> int:
-    """Delete everything that was applied; refuse that while there are jobs, unless they may be deleted too."""
+    """Delete everything that was applied; refuse that while there are jobs, unless they may also be deleted."""
     return asyncio.run(_remove(install, delete_jobs, err))
 
 

@@ -1,4 +1,4 @@
-"""All that is installed, as data: the one source of `farandole kubernetes install`, Kustomize base and Helm chart."""
+"""All manifests as data: the only source of `farandole kubernetes install`, the Kustomize base and the Helm chart."""
 
 from __future__ import annotations
 

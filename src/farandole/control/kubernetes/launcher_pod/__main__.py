@@ -1,9 +1,10 @@
 """`python -m farandole.control.kubernetes.launcher_pod`: the launcher of a TrainingJob, in its pod.
 
-- It takes the job over from the previous launcher pod, if that has left any state, or begins it.
-- SIGTERM means the end of this pod, not of the job: it ends at once, and the workers keep training until the next one.
-- The outcome is written to the state object before this process ends, with code 0 whatever the outcome. So a kubelet
-    that restarts it finds that the job is done, and does not train again.
+- It takes the job over from the previous launcher pod, if that has left any state; otherwise it begins the job.
+- SIGTERM means the end of this pod, not of the job: it ends at once, and the workers keep training until a new launcher
+    takes over.
+- The outcome is written to the state object before this process ends, with code 0 for all outcomes. So if a kubelet
+    restarts it, it finds that the job is done, and does not train again.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def spec_of(described: dict[str, Any]) -> LaunchSpec:
 
 
 def machine_of(described: dict[str, Any]) -> Machine:
-    """Return the machine for the plan: workers have the environment of their image, and nothing of this pod."""
+    """Return the machine for the plan. It has no variables of this pod: workers have the environment of their image."""
     return Machine(socket.gethostname(), 1, 0, described["directory"], {})
 
 
@@ -105,8 +106,8 @@ async def _launch(described: dict[str, Any], objects: StateObjects, failover: Se
 class _Leaving:
     """Ends the launcher when its pod ends, without a message to the agents, which must wait for the next launcher.
 
-    If the API server was unreachable for too long, the agents have orders to end with this launcher. It then continues
-    for a while, so that these orders can be changed.
+    If the API server was unreachable for too long, the agents have orders to end with this launcher. Then the launcher
+    continues for a while, so that these orders can be changed.
     """
 
     def __init__(self, writer: StateWriter) -> None:
@@ -114,7 +115,7 @@ class _Leaving:
         self._task: asyncio.Task[None] | None = None
 
     def asked(self) -> None:
-        """End soon, and at once if a successor could take over."""
+        """End at once if a successor could take over, otherwise soon."""
         if not self._writer.gate.lapsed:
             os._exit(ASKED_TO_GO)
         elif self._task is None:

@@ -1,13 +1,13 @@
-"""The two objects of its own job that a launcher pod may read and change.
+"""The two objects that a launcher pod may read and change, which belong to its job.
 
 The *state* informs the operator about the training and its end. The *failover state* is for the next launcher pod only.
 Both are ConfigMaps: to grant a launcher pod a right on a Secret, the operator would need that right on all Secrets, and
 it has none. So the failover state is sealed (encrypted and authenticated) with a key derived from the job's secret,
-which only pods of the job have. Its key `owner` names the launcher pod that has the job: a pod that finds another name
-there has been replaced, though it is alive, and ends at once. So of two launcher pods, for example if the node of one
-was only cut off, the older one never acts on its knowledge.
+which only pods of the job have. Its key `owner` names the launcher pod that owns the job: a pod that finds another name
+there has been replaced although it is alive, and ends at once. So if there are two launcher pods, for example because a
+node was only cut off, the older one never acts on its outdated state.
 
-All of this blocks on the API server. While the job runs, `state_writer` and `report` call it from their own threads.
+All calls block on the API server. While the job runs, `state_writer` and `report` make them in their own threads.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class NotWritten(Exception):
 
 
 class Changed(Exception):
-    """The object is no longer in the expected version."""
+    """The object's version is not the expected one."""
 
 
 class StateObjects:
@@ -128,14 +128,14 @@ class StateObjects:
 
 
 class SealedFailover:
-    """The facts that a launcher leaves to its successor, in the failover state. Everything that writes blocks.
+    """The facts that a launcher saves for its successor, in the failover state. Methods that write block.
 
     Args:
         objects: the state objects of the job.
         read_secret: returns the secret of the job. If it has changed, everything is sealed again.
         pod: name of this launcher pod.
         attempt: number of the attempt of the training; the facts of earlier attempts are ignored.
-        replaced: called when another launcher pod has the job.
+        replaced: called when another launcher pod owns the job.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class SealedFailover:
         """The parts that are currently stored."""
 
     def claim(self, wait: Callable[[float], None] = time.sleep, clock: Callable[[], float] = time.monotonic) -> None:
-        """Take ownership of the job: the previous launcher pod can write nothing from now on.
+        """Take ownership of the job: from now on, the previous launcher pod cannot write.
 
         Raises:
             NotWritten: the API server was unreachable for `LONGEST_WAIT_SECONDS` seconds.
@@ -186,7 +186,7 @@ class SealedFailover:
                 wait(1.0)
 
     def _opened(self, found: Mapping[str, str]) -> dict[str, bytes]:
-        """Return the parts that a launcher of this job has sealed; others are not read."""
+        """Return the parts that a launcher of this job has sealed; all others are ignored."""
         from cryptography.fernet import InvalidToken
 
         try:

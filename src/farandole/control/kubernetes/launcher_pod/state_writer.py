@@ -1,8 +1,8 @@
-"""Writes the failover state in its own thread, so that a launcher keeps hearing its agents while the write blocks.
+"""Writes the failover state in its own thread, so that the launcher still receives messages while a write blocks.
 
 - The newest state wins: a state that is replaced before its turn is never written.
 - Messages that the launcher sends after `save` wait for the write (`farandole.control.launcher.agents.send_gate`), for
-    at most `PATIENCE_SECONDS`. Then agents are told that there can be no successor, and the job continues without one.
+    at most `PATIENCE_SECONDS`. Then agents are told that there can be no successor, and the job continues.
 - A failed write is repeated until it succeeds; then agents wait for a successor again.
 - A stored state that has disappeared, because the object was deleted, is written again.
 """
@@ -32,7 +32,7 @@ class StateWriter:
         trouble: why the state could not be written.
 
     Args:
-        failover: the sealed storage, which belongs to the thread from now on, as far as writing is concerned.
+        failover: the sealed storage; from now on, only the thread writes to it.
         patience: see `PATIENCE_SECONDS`.
         rest: seconds between two attempts.
         refresh: see `REFRESH_SECONDS`.
@@ -70,7 +70,7 @@ class StateWriter:
         self._changed = changed
 
     def save(self, part: str, content: bytes) -> bool:
-        """Have a part replaced before any later message is delivered; return False if that is not possible now."""
+        """Write a part before any later message is delivered; return False if that is not possible now."""
         with self._news:
             self._newest[part] = content
             self._number = self.gate.begin()
@@ -88,7 +88,7 @@ class StateWriter:
         return self._failover.is_whole()
 
     async def can_be_followed(self, seconds: float) -> bool:
-        """Return whether another launcher could take over now; wait for that up to this many seconds."""
+        """Return whether another launcher could take over; wait until it could, for `seconds` at most."""
         deadline = self._loop.time() + seconds
         while self.gate.lapsed and self._loop.time() < deadline:
             await asyncio.sleep(_LOOK_SECONDS)
@@ -145,7 +145,7 @@ class StateWriter:
             return parts, self._number
 
     def _put_back(self, parts: dict[str, bytes]) -> None:
-        """Try again after a rest, except parts that have been replaced meanwhile."""
+        """Retry parts after a pause, except those that have been replaced meanwhile."""
         with self._news:
             self._newest = {**parts, **self._newest}
             self._news.wait_for(lambda: self._closed, self._rest)

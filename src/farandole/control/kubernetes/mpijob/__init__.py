@@ -1,1 +1,1 @@
-"""MPIJobs of mpi-operator, all versions: their pods, and how these find and reach each other."""
+"""MPIJobs of mpi-operator, in all versions: their pods, and how the pods find and reach each other."""

@@ -26,7 +26,7 @@ def _metadata(job: Object, name: str) -> dict[str, Any]:
 
 
 def around(job: Object, spec: MpiJobSpec, pods: int) -> list[Wanted]:
-    """Return the objects that pods need beside the host lists: the Service, and keys or rights.
+    """Return the objects that pods need in addition to the host lists: the Service, and keys or rights.
 
     Args:
         pods: number of worker pods in which the launcher may run commands.

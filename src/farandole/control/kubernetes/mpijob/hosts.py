@@ -1,4 +1,4 @@
-"""Host lists of an MPIJob, and the scripts beside them: the files under /etc/mpi."""
+"""The files under /etc/mpi in the pods of an MPIJob: host lists and scripts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def launcher_name(job: Object) -> str:
 
 
 def launcher_account(job: Object, spec: MpiJobSpec) -> str:
-    """Return the ServiceAccount of a launcher that uses kubexec: the template's, or else one of the job's own."""
+    """Return the ServiceAccount of a launcher that uses kubexec: the template's, or else the job's own."""
     return str(spec.launcher.pod.get("serviceAccountName") or launcher_name(job))
 
 

@@ -1,7 +1,7 @@
 """Parses the spec of an MPIJob of any version into one form.
 
 The versions have the same fields in different places: policies at the top (v1alpha2, v1) or in `runPolicy` (v2beta1),
-`mpiDistribution` or `mpiImplementation`. One schema has all these fields, and here each is looked for in each place.
+`mpiDistribution` or `mpiImplementation`. One schema has all these fields, and each is read from all of its places.
 Only `remoteShell` depends on the version itself: the schemas of the versions give it different defaults.
 
 The input may be anything: the result is a spec or a list of sentences, never an exception.

@@ -12,7 +12,7 @@ from farandole.control.kubernetes.mpijob.job_spec import MpiJobSpec
 
 
 class JobStatus(job_status.JobStatus[History]):
-    """The status of an MPIJob, whose state in one word follows from its conditions."""
+    """The status of an MPIJob, which contains the state in one word, derived from the conditions."""
 
     @classmethod
     def of(cls, job: Object) -> JobStatus:

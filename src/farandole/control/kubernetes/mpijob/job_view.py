@@ -43,7 +43,7 @@ class MpiJobView:
 
     @property
     def launcher_succeeded(self) -> bool:
-        """Return whether the launcher has succeeded; one that is being deleted may exit with 0 without being done."""
+        """Return whether the launcher has succeeded: one that is being deleted may exit with 0 before it is done."""
         pod = self.launcher
         return pod is not None and pod_state.phase(pod) == "Succeeded" and not pod_state.terminating(pod)
 
@@ -68,7 +68,7 @@ class MpiJobView:
 
     @property
     def whole(self) -> bool:
-        """Return whether the launcher and all its former workers run; new ones of a larger job may be missing."""
+        """Return whether the launcher and all its former workers run; new workers of a growing job may be missing."""
         if not self.launcher_running:
             return False
         if not self.history.formed:
@@ -86,15 +86,15 @@ class MpiJobView:
     def gathers_first(self) -> bool:
         """Return whether the launcher waits for the workers.
 
-        With a gang scheduler the launcher is one of the gang, which starts together or not at all. A restarted launcher
-        always waits.
+        With a gang scheduler the launcher is a member of the gang, which starts together or not at all. A restarted
+        launcher always waits.
         """
         if self.history.attempt or self.spec.launcher_creation == WAIT_FOR_WORKERS:
             return True
         return not (self.observed.options.gang_scheduler or self.spec.launcher_creation == AT_STARTUP)
 
     def loss(self) -> tuple[str, str]:
-        """Return one word and one sentence about the part of a running job that does not run any more."""
+        """Return a word and a sentence about the part of a running job that does not run any more."""
         lost = [hosts.worker_name(self.observed.job, index) for index in self.missing if index < self.history.formed]
         if lost:
             more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""

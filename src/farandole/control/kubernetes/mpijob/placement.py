@@ -25,7 +25,7 @@ def plan(view: MpiJobView, status: JobStatus) -> tuple[JobStatus, Placement]:
 
 
 def _leaving(view: MpiJobView, status: JobStatus, files: dict[str, str]) -> JobStatus:
-    """Record since when leaving workers are missing from the host list, as pods can read it."""
+    """Record when leaving workers disappeared from the host list that pods can read."""
     before = status.history.leaving
     surplus = [index for index in view.workers if index >= view.spec.workers]
     since = view.observed.now if _lists_are(view, files) else None
@@ -65,14 +65,14 @@ def _deletions(view: MpiJobView, status: JobStatus) -> tuple[list[Deletion], flo
 
 
 def _drained_at(view: MpiJobView, pod: Object, since: float | None) -> float | None:
-    """Return when a worker may be deleted; None if that depends on something that has yet to happen."""
+    """Return when a worker may be deleted; None if the time is not known yet."""
     if not pod_state.running(pod) or not view.launcher_running:
         return view.observed.now
     return None if since is None else since + view.observed.options.drain_seconds
 
 
 def _wanted(view: MpiJobView, status: JobStatus, files: dict[str, str]) -> tuple[list[Wanted], float | None, str]:
-    """Return all objects that must exist, when there may be more, and a sentence."""
+    """Return all objects that must exist, the time at which more may be needed, and a sentence."""
     job, spec, options, now = view.observed.job, view.spec, view.observed.options, view.observed.now
     most = max([spec.workers, *(index + 1 for index in view.workers)])
     wanted = [*access.around(job, spec, most), Wanted(access.config(job, files))]

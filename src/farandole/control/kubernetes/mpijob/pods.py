@@ -1,4 +1,4 @@
-"""The pods of an MPIJob: the user's templates, and the additions with which pods find each other."""
+"""The pods of an MPIJob: the user's templates, with additions so that pods find each other."""
 
 from __future__ import annotations
 

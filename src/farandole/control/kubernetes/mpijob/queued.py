@@ -1,4 +1,4 @@
-"""An MPIJob in a queue of ours: it has all its pods, or waits without any, as if it were suspended.
+"""An MPIJob in one of farandole's queues: it has all its pods, or waits without pods, as if it were suspended.
 
 It is in a queue if its `schedulingPolicy` names an existing Queue: other names are for a gang scheduler, as with
 mpi-operator.
@@ -16,7 +16,7 @@ REASON = "Queued"
 
 
 def admitted(observed: Observed, status: JobStatus) -> JobStatus:
-    """Return the status of a job that should run, if its queue lets it."""
+    """Return the status of a job that its queue allows to run."""
     return status if observed.admission is None else status.with_slots(observed, observed.admission.workers)
 
 

@@ -1,7 +1,7 @@
 """The decisions about an MPIJob: `reconcile(observed) -> outcome`, pure (see `kubernetes.model`).
 
-The questions, in order: does this operator manage it; has it ended (`ending`); is it suspended (`suspension`), or does
-it wait in a queue (`queued`); which new failures are there, and may it be restarted (`losses`); which pods must exist
+The questions, in order: does this operator manage the job; has it ended (`ending`); is it suspended (`suspension`), or
+does it wait in a queue (`queued`); are there new failures, and may it be restarted (`losses`); which pods must exist
 (`placement`); what is its status.
 """
 

@@ -1,1 +1,1 @@
-"""The operator's process: carries out the decisions of `reconcile` in a cluster, and observes the cluster for it."""
+"""The operator's process: observes the cluster, and carries out the decisions of `reconcile`."""

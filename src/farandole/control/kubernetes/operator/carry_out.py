@@ -35,7 +35,7 @@ START_SECONDS = 10.0
 
 
 class NotLeading(Exception):
-    """Another operator may have taken over: this one must not write any more."""
+    """Another operator may have taken over, so this one must not write any more."""
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Executor:
     tried: dict[Ref, float] = field(default_factory=dict)
 
     def recheck_after(self, observed: Observed) -> float | None:
-        """Return the seconds after which a job is reconciled again because pods wait to start; None if none do."""
+        """Return the seconds after which a job is reconciled again because pods wait to start; None if no pod waits."""
         return START_SECONDS if any(pod_state.waits_to_start(pod) for pod in observed.pods) else None
 
     async def carry_out(self, key: JobKey, observed: Observed, outcome: Outcome) -> int:
@@ -104,7 +104,7 @@ class Executor:
             self.store.remove_job(key, job["metadata"]["uid"])
 
     async def _write_event(self, key: JobKey, job: Object, note: Note) -> None:
-        """Write an Event; a failure to do so does not prevent other actions."""
+        """Write an Event; if that fails, other actions are still carried out."""
         self._check()
         now = times.to_text(self.clock())
         metadata = job["metadata"]
@@ -175,7 +175,7 @@ class Executor:
         return len(todo)
 
     def _may_be_lost(self, wanted: Wanted, observed: Observed) -> bool:
-        """Return whether a created Secret may have been deleted: a pod waits, and there was no recent check."""
+        """Return whether to check that a created Secret still exists: a pod waits, and there was no recent check."""
         now = self.clock()
         if not wanted.generate or now - self.tried.get(wanted.ref, 0.0) < SECRET_SECONDS:
             return False
@@ -209,7 +209,7 @@ class Executor:
             self.store.put_child({"apiVersion": wanted.ref.api_version, "kind": wanted.ref.kind, **answer})
 
     async def _handle_existing(self, key: JobKey, observed: Observed, wanted: Wanted) -> None:
-        """Handle that an object of that name exists: ours, which was not known yet, or another owner's."""
+        """Handle that an object of that name exists already: the job's own, not known until now, or another owner's."""
         ref = wanted.ref
         if wanted.generate:
             # Its name contains the job's uid (see `children.secret_name`), and Secrets are not read.

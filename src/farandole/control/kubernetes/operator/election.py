@@ -1,7 +1,7 @@
 """Leader election by a Lease: one of several operators reconciles, and another takes over when it falls silent.
 
-The holder of the Lease renews it every few seconds. Clocks of machines are not compared: a Lease has expired when it
-has not changed for its duration, as observed here. The holder gives up earlier than others take over.
+The holder of the Lease renews it every few seconds. Clocks of machines are not compared: a Lease has expired when this
+operator has not seen it change for its duration. The holder stops leading before others take over.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class Election:
         self._told = False
         self._seen: tuple[str, float] = ("", float("-inf"))
         self._turn = asyncio.Lock()
-        """Held while the Lease is read and written."""
+        """Locked while the Lease is read and written."""
         self._is_over = False
 
     @property
     def leading(self) -> bool:
-        """Return whether this operator may write. It needs no request, and is right even while no request succeeds."""
+        """Return whether this operator may write. This needs no request, and is correct even while requests fail."""
         return time.monotonic() < self._renewed + RENEW_WITHIN * self._duration
 
     async def run(self) -> None:
@@ -73,7 +73,7 @@ class Election:
             await asyncio.sleep(EVERY * self._duration)
 
     async def release(self) -> None:
-        """Let another operator take over at once, and stop taking part."""
+        """Release the Lease, so that another operator can take over at once, and stop taking part."""
         self._is_over = True
         async with self._turn:
             if not self.leading:
@@ -127,7 +127,7 @@ class Election:
         }
 
     def _log_result(self) -> None:
-        """Log the result. The Lease may have lapsed and been renewed since the last time, unknown to others."""
+        """Log the result. Since the last call, the Lease may have lapsed and been renewed, unnoticed by others."""
         news, self._told = self.leading != self._told, self.leading
         if news:
             log.info(

@@ -1,4 +1,4 @@
-"""The operator's HTTP server: a few pages by GET, in the same loop as everything else.
+"""The operator's HTTP server: a few pages by GET, in the operator's event loop.
 
 So the liveness probe fails if the loop hangs.
 """

@@ -54,7 +54,7 @@ class Metrics:
 
     Attributes:
         latency: seconds from the time at which a job was due to the end of its reconciliation.
-        work: the part of that in which it was reconciled.
+        work: seconds of the reconciliation itself.
         mpi_jobs: numbers of created, successful and failed MPIJobs, by mpi-operator's names.
     """
 

@@ -1,7 +1,7 @@
 """The operator: connects its parts.
 
-Watches feed the store, and the store reports which job has changed (`work_queue`), so that no single change decides
-anything. All operators of a deployment watch; only the leader reconciles.
+Watches fill the store, and the store reports which jobs have changed (`work_queue`): decisions follow from the state of
+a job, not from single changes. All operators of a deployment watch; only the leader reconciles.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Operator:
         self.watches = _watches(settings, self.api, self.store)
 
     async def run(self) -> None:
-        """Serve until stopped; raise the error of a part that fails."""
+        """Serve until stopped; if a part fails, raise its error."""
         server = await self._serve()
         parts = [asyncio.create_task(part) for part in (*(watch.run() for watch in self.watches), self._work())]
         stopped = asyncio.create_task(self.stop.wait())
@@ -182,7 +182,7 @@ class Operator:
         self.metrics.latency.add(time.monotonic() - due)
 
     def _renewed(self, news: bool) -> None:
-        """Continue with jobs that became due while this operator did not lead; all jobs if another one may have led."""
+        """Continue with jobs that became due while this operator did not lead; all jobs if another may have led."""
         keys = {key for key, _ in self.store.jobs()} if news else self._parked
         self._parked = set()
         for key in keys:
@@ -224,7 +224,7 @@ class Operator:
 
 
 def _probed(reasons: list[str]) -> tuple[HTTPStatus, str, str]:
-    """Return the answer to a probe, which fails if there is a reason."""
+    """Return the answer to a probe, which fails if there are reasons."""
     failing = [reason for reason in reasons if reason]
     text = "".join(f"{line}\n" for line in failing or ["ok"])
     return HTTPStatus.SERVICE_UNAVAILABLE if failing else HTTPStatus.OK, endpoint.PLAIN, text

@@ -1,6 +1,7 @@
 """Adds the decisions of queues to the jobs that are reconciled (see `kubernetes.queues`).
 
-Decisions are derived from the store. Those in force are kept between reconciliations; they need not survive.
+Decisions are derived from the store. Those in force are kept between reconciliations; they need not survive the
+process.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class QueueKeeper:
 
     Args:
         store: the operator's knowledge about the cluster.
-        look: called with the key of a changed job or queue, and the seconds after which it must be reconciled.
+        look: called with the key of a job or queue, and the seconds after which it must be reconciled.
     """
 
     def __init__(self, store: ClusterStore, look: Callable[[JobKey, float], None]) -> None:
@@ -61,7 +62,7 @@ class QueueKeeper:
         return any(isinstance(each.get("spec"), dict) and each["spec"].get("resource") for each in queues)
 
     def set_nodes(self, nodes: Iterable[Object]) -> None:
-        """Record the cluster's nodes, and have all queues reconciled if the nodes have changed."""
+        """Record the cluster's nodes; if they have changed, schedule the reconciliation of all queues."""
         known = [_counted(node) for node in nodes]
         if known == self._nodes:
             return
@@ -71,7 +72,7 @@ class QueueKeeper:
                 self._look(key, _SOON)
 
     def gone(self, key: JobKey) -> None:
-        """Have the queues of a deleted job reconciled: its slots are free."""
+        """Schedule the reconciliation of the queues of a deleted job, whose slots are free now."""
         for name in self._told[key.namespace].figures if key.namespace in self._told else ():
             self._look(JobKey(QUEUE.plural, key.namespace, name), _SOON)
         if key.kind is QUEUE and key.namespace in self._told:
@@ -89,7 +90,7 @@ class QueueKeeper:
         return found
 
     def _reconcile_changed(self, key: JobKey, admissions: Admissions) -> None:
-        """Have all jobs and queues reconciled whose decision has changed."""
+        """Schedule the reconciliation of all jobs and queues whose decision has changed."""
         before = self._told.get(key.namespace)
         self._told[key.namespace] = admissions
         for name, admission in admissions.of_job.items():
@@ -100,7 +101,7 @@ class QueueKeeper:
                 self._look(JobKey(QUEUE.plural, key.namespace, name), _SOON)
 
     def _forget(self, namespace: str) -> None:
-        """Handle that there is no queue any more: waiting jobs may run."""
+        """Handle that a namespace has no queues any more: waiting jobs may run."""
         before = self._told.pop(namespace, None)
         self._standing.pop(namespace, None)
         for name in before.of_job if before is not None else ():
@@ -108,7 +109,7 @@ class QueueKeeper:
 
 
 def _counted(node: Object) -> Object:
-    """Return the part of a node that is needed: the rest changes all the time."""
+    """Return the part of a node that matters for queues: the rest changes all the time."""
     metadata, status = node["metadata"], node.get("status") or {}
     conditions = [each for each in status.get("conditions") or () if each.get("type") == "Ready"]
     return {
@@ -122,11 +123,11 @@ def _counted(node: Object) -> Object:
 
 
 def _name(key: JobKey) -> str:
-    """Return the name of a job in decisions."""
+    """Return the name in decisions for a job."""
     return f"{MPI_JOB_PREFIX}{key.name}" if key.kind is MPI_JOB else key.name
 
 
 def _key(namespace: str, name: str) -> JobKey:
-    """Return the job of a name in decisions."""
+    """Return the job for a name in decisions."""
     kind = MPI_JOB if name.startswith(MPI_JOB_PREFIX) else TRAINING_JOB
     return JobKey(kind.plural, namespace, name.removeprefix(MPI_JOB_PREFIX))

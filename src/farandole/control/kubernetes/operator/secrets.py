@@ -24,7 +24,7 @@ def ssh_keys() -> dict[str, bytes]:
 
 
 def job_secret() -> dict[str, bytes]:
-    """Return a new secret for a job of ours: 256 bits, in hexadecimal."""
+    """Return a new secret for a TrainingJob: 256 bits, in hexadecimal."""
     return {"secret": secrets.token_hex(32).encode()}
 
 

@@ -1,7 +1,7 @@
 """The operator's knowledge about the cluster: jobs, and the objects that they own.
 
 It is filled by watches and by the answers to the operator's own requests. These arrive independently, so an older
-version of an object may arrive after a newer one, or after its deletion: it is ignored.
+version of an object may arrive after a newer one, or after its deletion; such a version is ignored.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class ClusterStore:
         """Store an object that a job owns.
 
         Args:
-            quietly: whether a change of the object is ignored, so that only its creation has its job reconciled.
+            quietly: whether changes of the object are ignored, so that its job is reconciled only after its creation.
         """
         key, ref = job_of(child), ref_of(child)
         if key is None or _uid(child) in self._ended:
@@ -192,7 +192,7 @@ class ClusterStore:
         return Observed(entry.job, children, dict(entry.problems), now, options)
 
     def _end(self, obj: Object) -> None:
-        """Remember that an object was deleted. Answers arrive within seconds, so the last few thousand suffice."""
+        """Record that an object was deleted. Answers arrive within seconds, so the last few thousand suffice."""
         if _uid(obj):
             self._ended[_uid(obj)] = None
         while len(self._ended) > _REMEMBERED:
@@ -204,7 +204,7 @@ class ClusterStore:
 
 
 def job_of(child: Object) -> JobKey | None:
-    """Return the job of an object, from its labels and its owner; None if it belongs to none of ours."""
+    """Return the job of an object, from its labels and its owner; None if it belongs to no job of the operator."""
     metadata = child["metadata"]
     kind = KIND_OF_PLURAL.get((metadata.get("labels") or {}).get(names.KIND_LABEL, ""))
     if kind is None:
@@ -241,7 +241,7 @@ def _earlier(first: str, second: str) -> bool:
 
 
 def _slim(obj: dict[str, Any]) -> dict[str, Any]:
-    """Return an object without its managed fields and its last applied form, which are half of it and never needed."""
+    """Return an object without its managed fields and its last applied form: half of its size, and never needed."""
     metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
     if obj.get("kind") != "Pod":
         return {**obj, "metadata": metadata}

@@ -94,7 +94,7 @@ class Watch(ABC):
         return f"the watch of {self.plural} {what}" + (f": {self._trouble}" if self._trouble else "")
 
     def why_not_alive(self) -> str:
-        """Return why the operator should be ended because of this watch; "" if it should not."""
+        """Return why this watch makes the liveness probe fail; "" if it does not."""
         silent = self.clock() - self._sign
         return f"the watch of {self.plural} has been stuck for {silent:.0f} s" if silent > STUCK_SECONDS else ""
 
@@ -165,7 +165,7 @@ class Watch(ABC):
         self._trouble = trouble
 
     def _complete(self, obj: Object) -> dict[str, Any]:
-        """Return an object with its own kind, which items of lists omit and bare metadata give wrongly."""
+        """Return an object with its own kind, which is missing in lists, and wrong in objects with only metadata."""
         return {**obj, "apiVersion": self.api_version, "kind": self.kind}
 
 
@@ -191,7 +191,7 @@ class JobWatch(Watch):
 
 
 class ChildWatch(Watch):
-    """The watch of one kind of objects that jobs own; with metadata only, just creation and deletion count."""
+    """The watch of one kind of objects that jobs own; with metadata only, it reports only creation and deletion."""
 
     def _put(self, obj: dict[str, Any]) -> None:
         self.store.put_child(obj, self.only_metadata)

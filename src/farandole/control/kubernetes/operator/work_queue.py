@@ -1,4 +1,4 @@
-"""The queue of jobs to reconcile: each job once at a time, and with back-off after failures."""
+"""The queue of jobs to reconcile: each job only once at a time, and with back-off after failures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FIRST_BACKOFF, _LONGEST_BACKOFF = 0.5, 60.0
 class WorkQueue:
     """Jobs with the time at which each is due.
 
-    A job is handed out again only once work on it is done; additions meanwhile are not lost.
+    A job is returned by `get` again only once work on it is done; additions meanwhile are not lost.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -35,7 +35,7 @@ class WorkQueue:
         return len(self._due)
 
     def add(self, key: JobKey, delay: float = GATHER) -> None:
-        """Have a job reconciled after `delay` seconds, or earlier if it is due earlier."""
+        """Schedule a job after `delay` seconds, unless it is due earlier."""
         at = self._clock() + delay
         if key in self._working:
             self._again[key] = min(at, self._again.get(key, at))
@@ -45,7 +45,7 @@ class WorkQueue:
             self._wake.set()
 
     def add_failed(self, key: JobKey, least: float = 0.0) -> float:
-        """Have a failed job reconciled again, with a delay that doubles each time and that is returned, in seconds."""
+        """Schedule a failed job again, with a delay that doubles each time; return the delay in seconds."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         delay = max(least, rest(failures, _FIRST_BACKOFF, _LONGEST_BACKOFF))

@@ -1,1 +1,1 @@
-"""Queues of ours: they decide how many workers each job may have, by the policies of `farandole.control.scheduler`."""
+"""Farandole's queues, which decide how many workers each job may have, by the policies of `control.scheduler`."""

@@ -1,10 +1,10 @@
-"""From queues and jobs to the workers of each job: `decide(forest, jobs, now, standing) -> admissions`. Pure.
+"""Decides on the workers of each job in a queue: `decide(forest, jobs, now, standing) -> admissions`. Pure.
 
     objects -> queues (`queue_spec`), jobs -> a policy's decision for each tree -> admissions
 
-A decision stays in force until something unexpected happens, because moving workers from one job to another takes a
-while. Meanwhile the other job waits: slots are not free while pods of other jobs hold them. It is derived from the
-objects alone, so that another operator can continue after one was killed.
+A decision stays in force until its inputs change, because moving workers from one job to another takes a while.
+Meanwhile the other job waits: slots are not free while pods of other jobs hold them. Decisions are derived only from
+the objects, so that another operator can continue after one was killed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Admissions:
     Attributes:
         of_job: admissions by job name.
         figures: the state of each queue.
-        standing: decisions in force by tree, for the next time; they need not survive.
+        standing: decisions in force by tree, for the next call; they need not survive the process.
         again_at: when to decide again even if nothing happens, in seconds since 1970.
     """
 
@@ -84,7 +84,7 @@ def _decide(tree: Tree, forest: Forest, jobs: Sequence[QueuedJob], now: float, b
 
 
 def view_of(job: QueuedJob, tree: Tree, more_priority: int, has: Allocation | None = None) -> PolicyJob:
-    """Return the policies' view of a job, which has slots of one pool if nodes are unknown."""
+    """Return the policies' view of a job; if nodes are unknown, its slots are those of a single pool."""
     account, asked = job.account, job.spec.workers.replicas
     view = PolicyJob.of(job.spec, job.submitted, account, asked, asked, tree.root.slots, job.step)
     if has is None and account.slots:
@@ -100,7 +100,7 @@ def view_of(job: QueuedJob, tree: Tree, more_priority: int, has: Allocation | No
 
 
 def _carry_out(tree: Tree, jobs: Sequence[QueuedJob], standing: Standing) -> dict[str, Admission]:
-    """Move jobs towards a decision: slots that others still hold are not free."""
+    """Move jobs towards a decision, without slots that others still hold."""
     allocations, reasons = standing.decision.allocations, standing.decision.reasons
     jobs = sorted(jobs, key=lambda job: (job.submitted, job.name))
     # A job gets whole pods.

@@ -18,7 +18,7 @@ _ELSEWHERE = "elsewhere"
 
 
 def count(nodes: Iterable[Object], resource: str, of_slot: Decimal, labels: Mapping[str, str]) -> tuple[Node, ...]:
-    """Return the nodes that accept pods and have some of a resource, with their numbers of slots.
+    """Return the nodes that accept pods and have a resource, with their numbers of slots.
 
     Args:
         nodes: the cluster's nodes, in the form of the API.
@@ -45,8 +45,8 @@ def _accepts_pods(node: Object) -> bool:
 def seat(nodes: Sequence[Node], jobs: Sequence[QueuedJob]) -> tuple[Cluster, dict[str, Allocation]]:
     """Return the nodes in the policies' form, and the slots of each job on them.
 
-    A job has slots where its pods are; for pods without a node, where they were assigned; and else wherever there is
-    free space. If that is missing because nodes have gone, the cluster gets one more node, only for these slots.
+    A job has slots on its pods' nodes; for pods without a node, on the nodes that were assigned to them; otherwise on
+    any free slots. If there are too few because nodes are gone, a node is added to the cluster, only for these slots.
     """
     index = {node.name: number for number, node in enumerate(nodes)}
     free = [node.slots for node in nodes]

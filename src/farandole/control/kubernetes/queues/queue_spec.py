@@ -1,6 +1,6 @@
 """Parses Queues into trees, each with its shared slots, its policy and its rules. Pure.
 
-The input may be anything: a queue that cannot be used has a sentence with the reason, and its jobs wait.
+The input may be anything: for a queue that cannot be used, the result has a sentence, and its jobs wait.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ROOT_KEYS = ("slots", "resource", "resourcePerSlot", "nodes", "policy", "quantu
 
 @dataclass(frozen=True)
 class QueueSpec(Queue):
-    """A Queue's spec: what policies know of it, and what Kubernetes adds."""
+    """A Queue's spec: the part that policies use, and the fields that only Kubernetes has."""
 
     priority: int = 0
     """Added to the priorities of its jobs."""
@@ -47,7 +47,7 @@ class QueueSpec(Queue):
 
 @dataclass(frozen=True)
 class Tree:
-    """Queues that share slots: one without a parent, and all below it."""
+    """Queues that share slots: a queue without a parent, and all queues below it."""
 
     root: QueueSpec
     queues: Mapping[str, QueueSpec]
@@ -157,7 +157,7 @@ def _read(name: str, given: Any, reader: FieldReader) -> QueueSpec:
 
 
 def _root(name: str, specs: Mapping[str, QueueSpec]) -> QueueSpec | tuple[str]:
-    """Return the root of a queue's tree, or a sentence about why there is none."""
+    """Return the root of a queue's tree, or a sentence with the reason why there is none."""
     seen = [name]
     while specs[seen[-1]].parent:
         parent = specs[seen[-1]].parent

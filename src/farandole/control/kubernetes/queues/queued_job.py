@@ -11,16 +11,16 @@ from farandole.control.kubernetes.accounting import Admitted
 
 @dataclass(frozen=True)
 class QueuedJob:
-    """A job that names a queue, and should run.
+    """A job that names a queue and is to run.
 
     Attributes:
         name: name in its namespace.
         spec: the user's description; `kubectl scale` changes its replicas.
         submitted: when it was created, in seconds since 1970.
         account: its account in the queue.
-        step: number of workers of a pod: the job gets a multiple of that.
+        step: number of workers in a pod: the job gets a multiple of it.
         held: number of workers whose pods exist, including those that are about to end.
-        over: whether it must not have workers any more, and only holds some.
+        over: whether it may not have workers any more, but still holds some.
         places: number of its workers on each node, for pods that have a node.
     """
 

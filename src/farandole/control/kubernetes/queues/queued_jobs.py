@@ -1,4 +1,4 @@
-"""The jobs of a namespace that queues decide about, and the facts that they need. Pure."""
+"""The jobs of a namespace that queues decide on, with the facts that the decisions need. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class JobAndPods(NamedTuple):
 
 
 def queued_jobs(forest: Forest, found: Sequence[JobAndPods]) -> list[QueuedJob]:
-    """Return the jobs that queues decide about, or that hold workers of queues.
+    """Return the jobs that queues decide on, or that hold workers of queues.
 
     Without any queue, jobs run at once. With queues, a job that names none belongs to `default`; without a queue of
     that name, it runs at once.
@@ -77,7 +77,7 @@ def _spec_of(job: Object) -> TrainingJobSpec | None:
 
 
 def _is_served(job: Object) -> bool:
-    """Return whether one of our queues decides about a job; jobs that name a queue of Kueue are left to it."""
+    """Return whether one of farandole's queues decides on a job: Kueue decides on jobs that name one of its queues."""
     labels = (job.get("metadata") or {}).get("labels") or {}
     return "kueue.x-k8s.io/queue-name" not in labels
 

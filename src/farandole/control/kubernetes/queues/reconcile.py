@@ -1,4 +1,4 @@
-"""The decisions about a Queue, which are only its status. Pure; `decide` makes the decisions about its jobs."""
+"""Computes the status of a Queue. Pure. The decisions on its jobs are made in `decide`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our own kind of job: the decisions about a TrainingJob, as pure functions of the observed state.
+"""TrainingJob, farandole's own kind of job: decisions as pure functions of the observed state.
 
 Its pods are one *launcher pod* (see `control.kubernetes.launcher_pod`) and *worker pods*, whose agents dial it.
 """

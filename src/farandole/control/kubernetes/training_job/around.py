@@ -1,8 +1,8 @@
 """The objects of a TrainingJob other than pods: name, secret, storage of the launcher's state, and rights.
 
-The launcher pod may read and change two objects of its own job, the state and the failover state, and nothing else. It
-writes the state itself, not through the operator: a state must be stored before the launcher acts on it, and the
-operator may be unreachable. Worker pods have no rights at all.
+The launcher pod may only read and change two objects of its own job: the state and the failover state. It writes them
+itself, not through the operator, because a state must be stored before the launcher acts on it, and the operator may be
+unreachable. Worker pods have no rights at all.
 """
 
 from __future__ import annotations

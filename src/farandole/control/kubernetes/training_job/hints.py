@@ -1,4 +1,4 @@
-"""Preferred places of worker pods, which the scheduler respects if it can. None prevents a pod from running."""
+"""Preferred nodes of worker pods, which the scheduler respects if it can. They never prevent a pod from running."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ KUBERNETES_KEYS = (
     "keepTogether",
     "preferNodes",
 )
-"""The keys of a TrainingJob beside those of a job: in a job for any place, these are in `options.kubernetes`."""
+"""The keys of a TrainingJob that other jobs do not have: in a job file, they are in `options.kubernetes`."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class TrainingJobSpec:
     absence: float = ABSENCE_SECONDS
     """Seconds for which workers continue without a launcher."""
     node_loss: int = NODE_LOSS_SECONDS
-    """Seconds after which pods of a silent node are given up."""
+    """Seconds of a node's silence after which its pods are deleted."""
     deadline: int | None = None
     ttl: int | None = None
     spread: str = ""

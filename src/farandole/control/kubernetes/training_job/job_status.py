@@ -27,7 +27,7 @@ class History:
     Attributes:
         attempt: number of the current start of the training, from 0.
         launchers: number of launcher pods that were created: the index of the next one.
-        workers: the same for worker pods. No name is used twice, so that no pod is mistaken for another.
+        workers: number of worker pods that were created. No name is used twice, so that pods cannot be confused.
         failures: number of pod failures in quick succession, which delay the next pod: see `placement`.
         failed_at: when the last failure was counted, in seconds since 1970.
         counted: uids of failed pods that were counted, while the pods exist.
@@ -53,10 +53,10 @@ class History:
         return bool(self.failures) and self.failed_at is not None and now - self.failed_at < _FORGIVEN_AFTER
 
     def failed(self, lifetimes: Mapping[str, float], now: float) -> History:
-        """Return the history with failed pods counted that delay the next one, unless they had run for long.
+        """Return the history with failed pods counted; if all of them had run for long, the count starts again.
 
         Args:
-            lifetimes: the seconds that each has run, by uid.
+            lifetimes: the seconds for which each has run, by uid.
         """
         if not lifetimes:
             return self

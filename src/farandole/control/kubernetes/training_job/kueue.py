@@ -1,12 +1,11 @@
-"""TrainingJobs that Kueue admits: its plain pods, without a special integration.
+"""TrainingJobs that Kueue admits, through its support for plain pods.
 
 The pods of a job with the label `kueue.x-k8s.io/queue-name` get the same label. Kueue's webhook adds scheduling gates
-to such pods, and removes them as its quota allows. The pods that a job needs to begin, the launcher and the least
-workers,
-are one *pod group*: Kueue admits it as a whole. Further workers are single pods. So an elastic job grows and shrinks
-with the quota, which a pod group, whose size is fixed, could not.
+to such pods, and removes them as its quota allows. The pods that a job needs to begin, the launcher and the minimum
+number of workers, are a *pod group*, which Kueue admits as a whole. Further workers are single pods. So an elastic job
+grows and shrinks with the quota; a pod group could not, because its size is fixed.
 
-A group ends when none of its pods runs any more and one of them announces that no other follows. Until then Kueue
+A group ends when none of its pods runs any more and one of them announces that no other pod follows. Until then Kueue
 reserves the quota, and keeps the pods' finalizers, for replacements of lost pods.
 """
 
@@ -26,7 +25,7 @@ RETRIABLE_ANNOTATION = "kueue.x-k8s.io/retriable-in-group"
 
 
 def queue_of(job: Object) -> str:
-    """Return the LocalQueue that a job names; "" if none."""
+    """Return the LocalQueue that a job names; "" if it names none."""
     return str((job["metadata"].get("labels") or {}).get(QUEUE_LABEL) or "")
 
 
@@ -37,7 +36,7 @@ def group(job: Object, attempt: int) -> str:
 
 
 def join(pod: dict[str, Any], job: Object, spec: TrainingJobSpec, attempt: int, single: bool) -> dict[str, Any]:
-    """Return a pod with Kueue's labels: in the group of the attempt, or single."""
+    """Return a pod with Kueue's labels, as a member of the attempt's group or as a single pod."""
     if not queue_of(job):
         return pod
     labels = pod["metadata"]["labels"]
@@ -52,8 +51,8 @@ def join(pod: dict[str, Any], job: Object, spec: TrainingJobSpec, attempt: int, 
 def missing_members(observed: Observed, spec: TrainingJobSpec, attempt: int, role: str) -> int:
     """Return how many pods of a role the group of an attempt may still get.
 
-    A failed pod may be replaced. Any other keeps its place for good, even if it has succeeded: Kueue would delete
-    surplus pods.
+    Only failed pods may be replaced. Kueue counts all others, even if they have succeeded, and would delete surplus
+    pods.
     """
     there = sum(_is_member(pod, observed, attempt, role) and pod_state.phase(pod) != "Failed" for pod in observed.pods)
     return max(0, (1 if role == names.LAUNCHER else spec.least_pods) - there)
@@ -73,7 +72,7 @@ def may_have_more(observed: Observed, spec: TrainingJobSpec, attempt: int) -> bo
 
 
 def leaving_members(observed: Observed, attempt: int) -> int:
-    """Return how many workers of the group are about to end: their results decide whether replacements follow."""
+    """Return how many workers of the group are about to end: how they end decides whether replacements follow."""
     return sum(
         _is_member(pod, observed, attempt, names.WORKER) and pod_state.terminating(pod) and not pod_state.finished(pod)
         for pod in observed.pods
@@ -81,7 +80,7 @@ def leaving_members(observed: Observed, attempt: int) -> int:
 
 
 def is_single(pod: Object) -> bool:
-    """Return whether a pod of such a job is single: these are deleted first."""
+    """Return whether a pod of such a job is a single pod; these are deleted first."""
     labels = pod["metadata"].get("labels") or {}
     return QUEUE_LABEL in labels and GROUP_LABEL not in labels
 
@@ -92,7 +91,7 @@ def _is_member(pod: Object, observed: Observed, attempt: int, role: str) -> bool
 
 
 def ended(observed: Observed) -> list[Wanted]:
-    """Return the annotations that no pods follow in the existing groups, so that Kueue releases their quota."""
+    """Return the annotations that no more pods follow in the existing groups, so that Kueue releases their quota."""
     groups: dict[str, Object] = {}
     for pod in observed.pods:
         name = (pod["metadata"].get("labels") or {}).get(GROUP_LABEL)

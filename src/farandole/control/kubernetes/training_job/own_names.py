@@ -19,7 +19,7 @@ def job_name(job: Object) -> str:
 
 
 def service(job: Object) -> str:
-    """Return the name at which worker pods find the current launcher pod."""
+    """Return the name of the Service through which worker pods find the current launcher pod."""
     return children.service_name(f"{job_name(job)}-launcher")
 
 
@@ -39,7 +39,7 @@ def state(job: Object) -> str:
 
 
 def failover(job: Object) -> str:
-    """Return the name of the ConfigMap in which the launcher leaves the sealed failover state."""
+    """Return the name of the ConfigMap with the launcher's sealed failover state."""
     return f"{job_name(job)}-failover"
 
 

@@ -100,7 +100,7 @@ def _may_fail_again(failure: pod_state.Failure, had_workers: bool) -> bool:
 def _launcher(
     observed: Observed, spec: TrainingJobSpec, status: TrainingJobStatus
 ) -> tuple[TrainingJobStatus, list[Wanted]]:
-    """Ensure one launcher pod. One that is about to end does not count: its successor fences it off."""
+    """Ensure one launcher pod. A pod that is about to end does not count: its successor fences it off."""
     if live(observed, names.LAUNCHER) or _holds_the_place(observed):
         return status, []
     refused = _refused(observed, names.LAUNCHER)
@@ -202,7 +202,8 @@ def _surplus(observed: Observed, spec: TrainingJobSpec) -> list[Deletion]:
 
 
 def stuck_pods(observed: Observed) -> tuple[list[Deletion], float | None]:
-    """Return the pods on nodes that do not answer any more, which only we can delete; and when to look again."""
+    """Return the deletions of pods on nodes that do not answer any more, which no other controller deletes, and when to
+    check again."""
     going, later = [], []
     for pod in observed.pods:
         ends = times.from_text(pod["metadata"].get("deletionTimestamp"))

@@ -135,7 +135,7 @@ def _environment_name(job: Object) -> str:
 
 
 def pod_group(job: Object, spec: TrainingJobSpec, options: Options) -> dict[str, Any] | None:
-    """Return the PodGroup, with which the launcher and the least workers start together; None if there is none.
+    """Return the PodGroup with which the launcher and the minimum number of workers start together; None without one.
 
     Further workers are members as well, and start when nodes have room for them.
     """
@@ -184,7 +184,7 @@ def directory(spec: TrainingJobSpec) -> str:
 
 
 def _main_of(containers: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the container of the workers; others are the user's."""
+    """Return the container in which workers run; others are the user's."""
     return next((each for each in containers if each["name"] == names.WORKER), containers[0])
 
 
@@ -204,7 +204,7 @@ def _metadata(job: Object, name: str, role: str, index: int) -> dict[str, Any]:
 
 
 def _secure(body: dict[str, Any]) -> None:
-    """Make a pod run as an ordinary user, unless its template says otherwise."""
+    """Make a pod run as an ordinary user, unless its template sets something else."""
     ours: dict[str, Any] = {
         "runAsNonRoot": True,
         "runAsUser": _USER,
@@ -243,7 +243,7 @@ def _mount_checkpoints(spec: TrainingJobSpec, body: dict[str, Any], container: d
 
 
 def _when_nodes_are_lost(spec: TrainingJobSpec) -> list[dict[str, Any]]:
-    """Return tolerations that give up pods of a silent node soon; the cluster's own take 5 minutes."""
+    """Return tolerations with which pods of a silent node are deleted soon; by default it takes 5 minutes."""
     return [
         {
             "key": f"node.kubernetes.io/{taint}",

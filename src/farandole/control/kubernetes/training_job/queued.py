@@ -1,4 +1,4 @@
-"""A TrainingJob in a queue of ours: it has the workers that its queue allows, or waits without any pods."""
+"""A TrainingJob in one of farandole's queues: it has the workers that its queue allows, or waits without pods."""
 
 from __future__ import annotations
 

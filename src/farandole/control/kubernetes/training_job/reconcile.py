@@ -1,7 +1,7 @@
 """The decisions about a TrainingJob: `reconcile(observed) -> outcome`, pure (see `kubernetes.model`).
 
-The questions, in order: does this operator manage it; has it ended; has the launcher reported its end; is it cancelled
-or suspended; which pods must exist; what is its status.
+The questions, in order: does this operator manage the job; has it ended; has the launcher reported its end; is it
+cancelled or suspended; which pods must exist; what is its status.
 
 A pod's index is counted in the status before the pod is created, so no two pods ever have the same name: if an operator
 ends between the two, an index is skipped.

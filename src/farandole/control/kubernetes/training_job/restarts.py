@@ -11,7 +11,7 @@ from farandole.control.kubernetes.training_job.job_status import TrainingJobStat
 
 
 def failure(observed: Observed, status: TrainingJobStatus, wanted: int) -> str:
-    """Return one sentence about the pod that failed last; "" if no pod is missing because of that.
+    """Return a sentence about the pod that failed last; "" if no pod is missing because of a failure.
 
     Args:
         observed: the facts about the job.

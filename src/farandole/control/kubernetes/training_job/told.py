@@ -28,7 +28,7 @@ def progress(observed: Observed, attempt: int) -> Object | None:
 
 
 def pods_with_workers(observed: Observed, attempt: int) -> frozenset[str]:
-    """Return the names of the worker pods on which the launcher has started workers, as it has reported."""
+    """Return the names of the worker pods in which the launcher has started workers, according to its report."""
     ranks = (progress(observed, attempt) or {}).get("ranks")
     found = ranks if isinstance(ranks, list) else []
     return frozenset(str(each.get("pod")) for each in found if isinstance(each, Mapping))
@@ -44,7 +44,7 @@ def _read(observed: Observed, key: str) -> Mapping[str, Any]:
 def parsed(text: object) -> Mapping[str, Any]:
     """Return the data of a report; empty if it is not readable.
 
-    The launcher writes it, but so may everyone with the right to write ConfigMaps in the namespace.
+    The launcher writes reports, but so can every user with the right to write ConfigMaps in the namespace.
     """
     try:
         found = json.loads(text) if isinstance(text, str) else None
