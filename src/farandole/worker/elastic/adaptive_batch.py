@@ -1,7 +1,7 @@
-"""`AdaptiveBatch`: a global batch that follows the noise of the gradients, and the learning rate that goes with it.
+"""`AdaptiveBatch`: a global batch size that follows the noise of the gradients, with a matching learning rate.
 
-All decisions are pure: every rank has the same `Adaptation`, gets the same measurements of all ranks, and so comes
-to the same next one.
+All decisions are pure functions: every rank has the same `Adaptation`, gets the same measurements of all ranks, and so
+computes the same next `Adaptation`.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ _ENOUGH = 3
 
 
 class AdaptiveBatch(msgspec.Struct, frozen=True):
-    """The samples of all ranks together follow the gradient noise scale, between two bounds.
+    """Adapts the number of samples of all ranks to the gradient noise scale, between two bounds.
 
-    In a job whose batch a scheduler chooses, such as one of a queue with the policy `adaptive`, they follow that
-    instead, between the same bounds.
+    If a scheduler chooses the job's batch, as a queue with the policy `adaptive` does, its choice is used instead,
+    between the same bounds.
 
-    With a batch of the size of the noise scale, a training takes about twice the steps that it would take with an
-    endless batch, and twice the samples that it would take with a tiny one (McCandlish et al., 2018). As a training
-    gets on, its noise scale mostly grows.
+    With a batch as large as the noise scale, a training needs about twice the steps that it would need with an infinite
+    batch, and twice the samples that it would need with a tiny one (McCandlish et al., 2018). The noise scale usually
+    grows during a training.
 
     Args:
         min: the smallest global batch; the training begins with it.
         max: the largest global batch.
-        most_in_pass: the most samples of one worker in one pass; more are taken in several passes, whose gradients are
-            accumulated. None: no limit.
+        most_in_pass: maximum number of samples of one worker in one pass; more are processed in several passes, whose
+            gradients are accumulated. None: no limit.
         rate: the rule for the learning rate, one of `RULES`.
         base: the global batch for which the learning rate was chosen; None: `min`.
         every: the number of steps between two measurements of the noise.
@@ -86,7 +86,7 @@ class AdaptiveBatch(msgspec.Struct, frozen=True):
         return self.min if self.base is None else self.base
 
     def passes(self, samples: int) -> int:
-        """Return the number of passes in which a worker takes this number of samples."""
+        """Return the number of passes in which a worker processes this number of samples."""
         return 1 if self.most_in_pass is None else max(1, -(-samples // self.most_in_pass))
 
     def rate_factor(self, batch: int, noise: NoiseScale) -> float:
@@ -97,13 +97,13 @@ class AdaptiveBatch(msgspec.Struct, frozen=True):
         return {"square-root": math.sqrt(growth), "linear": growth, "keep": 1.0}[self.rate]
 
     def wanted(self, batch: int, noise: NoiseScale, scheduled: int = 0) -> int:
-        """Return the batch that should follow one of this size.
+        """Return the size of the next batch.
 
         Args:
             batch: the present batch.
             noise: the noise scale of the gradients.
-            scheduled: the batch that a scheduler has chosen, which knows how fast the job is and what its workers could
-                do elsewhere; 0: none. It is always reached, by steps that are bounded like others.
+            scheduled: the batch that a scheduler has chosen, by the speed of this job and the needs of others; 0: none.
+                It is always reached, in bounded steps.
         """
         if not noise.is_known and not scheduled:
             return batch
@@ -116,18 +116,18 @@ class AdaptiveBatch(msgspec.Struct, frozen=True):
 
 
 class Measured(msgspec.Struct, frozen=True, array_like=True):
-    """One rank's measurements of a step, for the others."""
+    """One rank's measurements of a step, sent to the others."""
 
     part: Part
-    """The part of this rank's samples: all of them or, with one worker, those of the first pass."""
+    """This rank's samples and their gradient; with a single worker, those of the first pass."""
     whole: Part
-    """The part of all samples in the result of the step."""
+    """All samples and gradients in the result of the step."""
     seconds: float
     """The seconds of a step, on average since the last report."""
     waited: float = 0.0
-    """The seconds of a step in which this rank has waited for collectives, on average since the last report."""
+    """The seconds of a step that this rank has waited for collectives, on average since the last report."""
     scheduled: int = 0
-    """The batch that the scheduler has sent to this rank; 0: none. Rank 0's counts."""
+    """The batch that the scheduler has sent to this rank; 0: none. Rank 0's is used."""
 
 
 class Adaptation(msgspec.Struct, frozen=True):
@@ -139,7 +139,7 @@ class Adaptation(msgspec.Struct, frozen=True):
     measured: int = 0
     """The number of estimates so far."""
     progress: float = 0.0
-    """The number of steps with the base batch that are worth the steps so far, by `NoiseScale.gain`."""
+    """The number of steps with the base batch that would be worth as much as the steps so far, by `NoiseScale.gain`."""
 
     def counts(self, world_size: int) -> tuple[int, ...]:
         """Return the samples of each rank in a full step, by rank."""
@@ -151,12 +151,11 @@ class Adaptation(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, progress=self.progress + gain)
 
     def heard(self, policy: AdaptiveBatch, measured: Sequence[Measured]) -> Adaptation:
-        """Return the adaptation after all ranks have measured.
+        """Return the adaptation after a measurement on all ranks.
 
         Args:
             policy: the user's policy.
-            measured: the measurements by rank, the same list on all ranks. A rank without samples has parts without
-                samples.
+            measured: the measurements by rank, the same list on all ranks. A rank without samples has empty parts.
         """
         # Every rank has the same gradient of the whole, but processors may add up its squares differently.
         found = estimate([each.part for each in measured], measured[0].whole)

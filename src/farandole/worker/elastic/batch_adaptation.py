@@ -1,8 +1,8 @@
 """Applies an `AdaptiveBatch` in a loop of steps: passes, measurements, and the batch of later steps.
 
-Every few steps, when a step counts, all ranks exchange their measurements, by a call like those of the
-loop's body: if the world breaks meanwhile, the call is made again in the next one, or its result comes from a rank that
-has it (see `recovery`). So all ranks come to the same batch for the same step, whichever world plans it.
+Every few steps, when a step counts, all ranks exchange their measurements, by a call like those of the loop's body: if
+the world breaks meanwhile, the call is repeated in the next one, or its result is copied from a rank that has it (see
+`recovery`). So all ranks compute the same batch for the same step, whichever world plans it.
 """
 
 from __future__ import annotations
@@ -26,29 +26,31 @@ from farandole.worker.elastic.step_plan import Plan
 
 
 class GradientPasses(Protocol):
-    """A framework's way to take the samples of a step in several passes, and to measure gradients."""
+    """A framework's way to process the samples of a step in several passes, and to measure gradients."""
 
     can_split: bool
     """Whether a step may have several passes."""
 
     def split(self, data: Any, sizes: Sequence[int]) -> Sequence[Any]:
-        """Divide a batch into parts of this number of samples."""
+        """Split a batch into parts of these numbers of samples."""
 
     def begin(self, number: int, sizes: Sequence[int], *, measures: bool) -> None:
         """Begin a pass of a step.
 
         Args:
             number: the number of the pass, counted from 0.
-            sizes: samples of each pass of the step. The gradient of the step is that of all of them.
+            sizes: samples of each pass of the step. The gradient of the step is that of all passes.
             measures: whether the squared norms of its gradients are needed.
         """
 
     def squares(self) -> tuple[float, float, float]:
-        """Return the squared norms of gradients of the step: the first pass', all of this rank's, the reduced one."""
+        """Return the squared norms of the step's gradients: of the first pass, of all passes of this rank, of the
+        reduced one.
+        """
 
 
 class BatchAdaptation:
-    """The batch of a loop. It is a policy of batches and of the learning rate (see `batches`).
+    """The adaptive batch of a loop: a policy for batches and for the learning rate (see `batches`).
 
     Attributes:
         policy: the user's policy.
@@ -116,7 +118,7 @@ class BatchAdaptation:
             yield part
 
     def counts_now(self, plan: Plan, recovery: Recovery) -> None:
-        """Record that a step counts. If a measurement is due, exchange it with the other ranks: a collective."""
+        """Record that the step counts. If a measurement is due, exchange it with the other ranks: a collective."""
         self.value = self.value.stepped(self.policy)
         self._steps += 1
         if not self._is_due:
@@ -130,7 +132,7 @@ class BatchAdaptation:
             self._report(now.batch, measured, self._session.roster)
 
     def _report(self, batch: int, measured: Sequence[Measured], roster: RosterClient) -> None:
-        """Report the steps' times and the gradients' noise to the launcher, for the scheduler that shares out slots."""
+        """Report the steps' times and the gradients' noise to the launcher, for the scheduler that allocates slots."""
         workers = sum(each.part.samples > 0 for each in measured)
         # The others wait for the slowest rank: its own waiting time is that of the allreduce itself.
         seconds, waited = max(each.seconds for each in measured), min(each.waited for each in measured)
@@ -174,7 +176,7 @@ def check_one_rate(rate: RatePolicy | None) -> None:
     """Check that a loop with an adaptive batch was not also given a policy for the learning rate.
 
     Raises:
-        InvalidRequestError: it was given one.
+        InvalidRequestError: such a policy was given.
     """
     if rate is not None:
         raise InvalidRequestError(

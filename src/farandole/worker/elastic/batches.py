@@ -21,11 +21,11 @@ class BatchPolicy(Protocol):
 
 
 class ConstantGlobalBatch(msgspec.Struct, frozen=True):
-    """All ranks together take the same number of samples in every world.
+    """The number of samples of all ranks together is the same in every world.
 
-    So the training stays the same, only faster or slower. They share as evenly as possible; the first ranks take one
-    more if there is a remainder. In a world of more ranks than samples, the last ones take none: they contribute
-    nothing to the step, and keep up with the others.
+    So the training is the same, only faster or slower. The samples are divided as evenly as possible; the first ranks
+    take one more if there is a remainder. In a world of more ranks than samples, the last ones take none: they take
+    part in the step without contributing to it.
 
     Args:
         size: samples in a step.
@@ -53,7 +53,7 @@ class ConstantGlobalBatch(msgspec.Struct, frozen=True):
 
 
 class ConstantWorkerBatch(msgspec.Struct, frozen=True):
-    """Each rank takes the same number of samples in every world: the step of a bigger world has more of them.
+    """Each rank takes the same number of samples in every world: the step of a larger world has more samples.
 
     Args:
         size: samples of one rank.
@@ -103,14 +103,14 @@ class KeepRate(msgspec.Struct, frozen=True):
 class LinearScaling(msgspec.Struct, frozen=True):
     """The learning rate grows with the batch (Goyal et al., "Accurate, Large Minibatch SGD", 2017).
 
-    Without a base, the learning rate is meant for the first world, which `based_on_first` fills in.
+    Without a base, the learning rate applies to the first world, which `based_on_first` sets as the base.
 
     Args:
         base_world: the number of workers that the learning rate was chosen for, with which the factor is 1.
-        base_batch: the global batch that it was chosen for, instead.
+        base_batch: the global batch that the learning rate was chosen for, instead of `base_world`.
 
     Raises:
-        ValueError: both are given, or one that is not positive.
+        ValueError: both are given, or one is not positive.
 
     Example:
         >>> LinearScaling(base_batch=256).factor(global_batch=512, world_size=4)
@@ -139,7 +139,7 @@ class LinearScaling(msgspec.Struct, frozen=True):
         """Return the ratio of the batch, or of the world's size, to the one that the rate was chosen for.
 
         Raises:
-            ValueError: it has no base yet.
+            ValueError: the policy has no base yet.
         """
         if self.base_world is not None:
             return world_size / self.base_world
@@ -149,7 +149,7 @@ class LinearScaling(msgspec.Struct, frozen=True):
 
 
 class ScaledBy(msgspec.Struct, frozen=True):
-    """The learning rate follows a function of the user.
+    """The learning rate is multiplied by a function of the user.
 
     Args:
         function: a function from the global batch and the world size to the factor of the learning rate.
@@ -179,7 +179,7 @@ class ScaledBy(msgspec.Struct, frozen=True):
 def based_on_first(policy: RatePolicy, global_batch: int) -> RatePolicy:
     """Return a policy that is relative to the first world, given its global batch.
 
-    To be called in the first world. Workers that come later need the result, not the policy that the user gave.
+    Call this in the first world. Workers that join later need the result, not the user's policy.
 
     Args:
         policy: the user's policy. Only a `LinearScaling` without a base is changed.

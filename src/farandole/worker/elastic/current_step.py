@@ -1,4 +1,4 @@
-"""The step that a worker is in, and what the worker asks of all ranks when the step counts."""
+"""The step that a worker is in, and the worker's requests to all ranks when the step counts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from farandole.worker.elastic.training_progress import Progress
 
 
 class CurrentStep:
-    """The steps, one after another.
+    """The state of the current step.
 
     Attributes:
         plan: the plan of the step that this worker is in; None between two steps.
@@ -20,7 +20,7 @@ class CurrentStep:
         counts: whether the step counts.
         outcome: the requests on the ranks' ballots of this step.
         is_reducing: whether the body of the loop has launched its gradients, and does not have the result yet.
-        is_to_repeat: whether its gradients are lost, and its batch is given out once more.
+        is_to_repeat: whether its gradients are lost, and its batch is returned again.
     """
 
     def __init__(self) -> None:
@@ -38,13 +38,13 @@ class CurrentStep:
         self.counts = self.is_reducing = False
 
     def repeat(self) -> None:
-        """Give the batch of the step out once more."""
+        """Return the batch of the step again."""
         self.is_reducing = False
         self.is_to_repeat = True
 
 
 class OwnBallot:
-    """This rank's requests to all when a step counts.
+    """This rank's requests to all ranks when a step counts.
 
     Attributes:
         stopping: whether the user has asked for the end of the training.
@@ -64,7 +64,7 @@ class OwnBallot:
         """Whether a checkpoint is due by this rank's clock."""
 
     def fill_in(self, *, meet: bool) -> Ballot:
-        """Return the ballot of the step under way; `meet` is that of `Retry.ballot`."""
+        """Return the ballot of the current step; `meet` is that of `Retry.ballot`."""
         notices = self._session.notices
         changes = notices is not None and notices.change is not None
         if self._shadows.include_this_rank:

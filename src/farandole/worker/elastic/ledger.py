@@ -1,13 +1,13 @@
-"""The ledger: the samples of the epoch that are used, and the samples that each rank reads next.
+"""The ledger: which samples of the epoch have been used, and which samples each rank reads next.
 
 An epoch has an order of its samples; a *position* is a place in that order. A *range* is the positions from its begin
-up to, but not including, its end. A *share* is what one rank reads in one step. The ledger knows how far the order is
-used up (the *cursor*), and the ranges before that which have not been read yet: the ranks that read them were lost, or
-each rank reads in a *region* of its own, and the regions of earlier ranks have a rest.
+up to, but not including, its end. A *share* is the ranges that one rank reads in one step. The ledger records the first
+position after all that have been read (the *cursor*), and the ranges before it that are still unread: their ranks were
+lost, or each rank reads in a *region* of its own, and the regions of earlier ranks are not finished.
 
-It is a value, and all ranks have the same: what each rank reads is a pure function of the ledger and of the number of
-samples that each rank takes. It changes when a step is committed, together with the weights. So every sample is used
-exactly once in an epoch, whatever happens to the workers: a step that was not committed left no trace in either.
+It is a value that is the same on all ranks: the share of each rank is a pure function of the ledger and of the number
+of samples that each rank takes. It changes when a step is committed, together with the weights. So every sample is used
+exactly once in an epoch, whatever happens to the workers: a step that was not committed has changed neither.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ UNBOUNDED = (1 << 63) - 1
 
 
 class Ledger(msgspec.Struct, frozen=True):
-    """The used samples of an epoch.
+    """The progress through the samples of an epoch.
 
     Raises:
-        ValueError: it is inconsistent, such as a cursor behind the last sample.
+        ValueError: the fields are inconsistent, such as a cursor after the last sample.
 
     Example:
         >>> ledger = Ledger(samples=10, shuffle=False)
@@ -50,13 +50,13 @@ class Ledger(msgspec.Struct, frozen=True):
     epoch: int = 0
     """The number of the epoch, from 0."""
     cursor: int = 0
-    """The first position that no committed step has read."""
+    """The first position after all that committed steps have read."""
     returned: tuple[Range, ...] = ()
-    """The positions before the cursor that have not been read yet; sorted, in as few ranges as possible."""
+    """The positions before the cursor that are unread; sorted, in as few ranges as possible."""
     shuffle: bool = True
-    """Whether the order is pseudo-random, by (seed, epoch); otherwise it is that of the dataset."""
+    """Whether the order is pseudo-random, determined by (seed, epoch); otherwise it is the dataset's."""
     drop_last: bool = False
-    """Whether a short step at the end of the epoch is left out, so that no other one has to be longer."""
+    """Whether a short step at the end of the epoch is omitted."""
     apart: bool = False
     """Whether each rank reads in a region of its own, for samples that are stored in large blocks: otherwise all ranks
     would read every block. A region has samples in proportion to the rank's count, so all regions end together."""
@@ -80,10 +80,10 @@ class Ledger(msgspec.Struct, frozen=True):
     def take(self, counts: Sequence[int]) -> tuple[Share, ...]:
         """Return the share of each rank in the next step, by rank.
 
-        Returned positions come first, then those after the cursor; ranks get consecutive positions, in rank order.
-        If fewer samples are left than asked for, this is a *short step*: it takes all that are left, in proportion to
-        the counts, as evenly as possible; some ranks may get none. So that this does not happen without need, the step
-        before leaves one for each rank. At the end of the epoch all shares are empty.
+        Returned positions come first, then those after the cursor; ranks get consecutive positions, in rank order. If
+        fewer samples are left than requested, this is a *short step*: it takes all of them, as closely in proportion to
+        the counts as possible; some ranks may get none. If possible, the step before leaves one for each rank. At the
+        end of the epoch, all shares are empty.
 
         Args:
             counts: the number of samples that each rank takes in a full step.
@@ -96,7 +96,7 @@ class Ledger(msgspec.Struct, frozen=True):
     def step(self, counts: Sequence[int]) -> tuple[tuple[Share, ...], Ledger]:
         """Return the shares of the next step, as `take` does, and the ledger after it if no rank is lost.
 
-        With it, a plan of many steps ahead needs no `commit`, which goes through all shares once more.
+        It is for planning many steps ahead, without the cost of `commit`, which goes through all shares again.
 
         Raises:
             ValueError: a count is negative, or all are 0.
@@ -127,10 +127,10 @@ class Ledger(msgspec.Struct, frozen=True):
 
         Args:
             shares: the positions that each rank read, as `take` returned them, or fewer if a stream ended in the step.
-            lost: the ranks whose part is not in the result of the step. Their shares are returned to the ledger.
+            lost: the ranks whose gradients are not in the result of the step. Their shares are returned to the ledger.
 
         Raises:
-            ValueError: this ledger did not hand out these shares, or a lost rank has none.
+            ValueError: the shares are not from this ledger, or a lost rank has no share.
         """
         strangers = [rank for rank in lost if not 0 <= rank < len(shares)]
         if strangers:
@@ -168,11 +168,11 @@ class Ledger(msgspec.Struct, frozen=True):
         return [index for begin, end in share for index in order.indices(begin, end)]
 
     def ends_at(self, samples: int) -> Ledger:
-        """Return the ledger of the same epoch, now that the number of samples is known."""
+        """Return the ledger of the same epoch with the number of samples, when it becomes known."""
         return msgspec.structs.replace(self, samples=samples)
 
     def next_epoch(self, samples: int | None = None) -> Ledger:
-        """Return the ledger at the beginning of the next epoch. The rest of this one is left out.
+        """Return the ledger at the beginning of the next epoch. The rest of this one is skipped.
 
         Args:
             samples: the number of samples in the next epoch; None: as many as in this one.
@@ -181,7 +181,7 @@ class Ledger(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, samples=samples, epoch=self.epoch + 1, cursor=0, returned=())
 
     def _to_come(self) -> Share:
-        """All positions that have not been read yet, in the order in which they will be."""
+        """All unread positions, in the order in which they will be read."""
         return (*self.returned, (self.cursor, self.samples)) if self.cursor < self.samples else self.returned
 
     def _with_to_come(self, ranges: Share) -> Ledger:
@@ -192,7 +192,7 @@ class Ledger(msgspec.Struct, frozen=True):
 
 
 def _wanted(counts: Sequence[int], left: int) -> int:
-    """Return the number of remaining samples that the next step takes."""
+    """Return the number of samples that the next step takes."""
     total, ranks = sum(counts), len(counts)
     nobody_goes_short = min(counts) >= 2
     return left - ranks if nobody_goes_short and total < left < total + ranks else min(total, left)
@@ -202,7 +202,7 @@ def _short(counts: Sequence[int], left: int) -> Sequence[int]:
     """Return the counts, scaled down if there are fewer samples.
 
     The sum of the counts up to each rank is the proportional sum, rounded up: so no rank is more than one away from its
-    proportion, none gets more than its count, and the first ranks are those that have one more.
+    proportion, none gets more than its count, and the first ranks get the extra samples.
     """
     total = sum(counts)
     if left >= total:
@@ -220,7 +220,7 @@ def _regions(ranges: Share, counts: Sequence[int]) -> list[Share]:
     """Return the region of each rank: consecutive parts of the ranges, in proportion to the counts.
 
     A boundary is a proportion of the samples, rounded up. In a step, the ranks before it take a whole number of samples
-    that is the same proportion of the step: so it stays where it is until the world or the counts change.
+    that is the same proportion of the step: so the boundary does not move until the world or the counts change.
     """
     left, total = _length(ranges), sum(counts)
     regions, asked, given = [], 0, 0
@@ -263,7 +263,7 @@ def _split(ranges: Share, count: int) -> tuple[Share, Share]:
 
 
 def _merged(ranges: Iterable[Range]) -> Share:
-    """Return the same positions, sorted and in as few ranges as possible."""
+    """Return the positions of the ranges, sorted and in as few ranges as possible."""
     merged: list[Range] = []
     for begin, end in sorted(ranges):
         if merged and merged[-1][1] == begin:

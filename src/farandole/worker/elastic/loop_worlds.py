@@ -1,6 +1,6 @@
 """The worlds that a loop of steps goes through.
 
-Between two steps, all members of a world are made alike: newcomers get the state, and the progress of the training.
+Between two steps, all members of a world are synchronized: newcomers get the state, and the progress of the training.
 In the middle of a step, survivors compare their progress, and finish the step (see `recovery`).
 """
 
@@ -27,7 +27,7 @@ from farandole.worker.elastic.training_progress import Progress
 
 
 class _Standing(msgspec.Struct, frozen=True):
-    """The facts that a rank sends to the others before all are made alike."""
+    """The facts that a rank sends to the others before they synchronize."""
 
     loop: int
     has_state: bool
@@ -39,11 +39,11 @@ class LoopWorlds:
 
     Attributes:
         has_state: whether this worker holds the state of the loop.
-        recovery: the recovery that takes up broken calls.
+        recovery: the recovery, which repeats broken calls.
         progress: the progress of the training.
-        shadows: newcomers that get the state while the others train on.
+        shadows: newcomers that get the state while the others continue training.
         own_ballot: this rank's requests to all ranks when a step counts.
-        retry: the `retry` of the session while a step is under way.
+        retry: the `retry` of the session during a step.
     """
 
     def __init__(
@@ -59,18 +59,18 @@ class LoopWorlds:
         rate: RatePolicy,
         adaptation: BatchAdaptation | None = None,
     ) -> None:
-        """Enter no world yet.
+        """Create the object, without entering a world.
 
         Args:
             session: the session that enters the worlds.
-            number: the number of this loop among the script's loops, from 1 on.
+            number: the number of this loop among the script's loops, from 1.
             loader: the loader of the samples.
             trained: the model and all other trained state.
-            step: the step under way.
+            step: the current step.
             plans: the maker of the plans of steps.
-            epochs: the number of times to go through the samples, in all worlds together.
+            epochs: the number of epochs, in all worlds together.
             rate: the policy for the learning rate as the world changes.
-            adaptation: the adaptation of the batch to the noise of the gradients; None: there is none.
+            adaptation: the adaptation of the batch to the noise of the gradients; None: the batch is not adaptive.
         """
         self._session = session
         self._adapts = adaptation is not None
@@ -81,7 +81,7 @@ class LoopWorlds:
         self._plans = plans
         self.has_state = False
         self._saw_beginning = False
-        """The world of this worker when no rank had held the state yet: no step could count without the worker."""
+        """Whether this worker was in a world before any rank had the state: no step can have counted without it."""
         self._others_finish = False
         """Whether the other ranks are at the end of the previous loop."""
         self.recovery = Recovery(session, self)
@@ -129,10 +129,10 @@ class LoopWorlds:
     # --- newcomers without the state -------------------------------------------------------------------------------
 
     def bring_state(self) -> bool:
-        """Send shadows a part of the present state, or make sure that all ranks have all of it.
+        """Send shadows a part of the state, or make sure that all ranks have all of it.
 
         Returns:
-            Whether all have it now, or this rank is in another world.
+            Whether all ranks have the state now, or this rank is in another world.
         """
         if self.shadows.send_some(is_over=self.progress.is_over):
             self.enter(None)
@@ -143,7 +143,7 @@ class LoopWorlds:
         return True
 
     def begin_again(self) -> None:
-        """Become a newcomer again."""
+        """Enter the next world as a newcomer again."""
         self._step.plan = None
         self.progress.stop = False
         self.own_ballot.stopping = False  # Its body may have asked for it with only a part of the state.
@@ -160,10 +160,10 @@ class LoopWorlds:
         self.enter(world_changes.reform)
 
     def enter(self, way: Callable[[], World] | None) -> None:
-        """Enter a world, and make all its members alike.
+        """Enter a world, and synchronize its members.
 
         Args:
-            way: the way by which it is entered; None: this worker is in it.
+            way: the function that enters it; None: this worker is already in it.
         """
         # Calls from here on are not part of a step.
         self._session.retry = None
@@ -196,8 +196,8 @@ class LoopWorlds:
     def _all_are_here(self) -> bool:
         """Return whether all ranks are between two steps, as this worker is.
 
-        Others may be in the next step already, as it was planned before this world. Or they are still in the last one,
-        and enter the world that follows when they have finished it.
+        Others may already be in the next step, as it was planned before this world. Or they are still in the last one,
+        and enter the next world when they have finished it.
         """
         comparison = self.recovery.compare()
         self._plans.entered(comparison)
@@ -213,7 +213,7 @@ class LoopWorlds:
                 raise
 
     def _give_the_rest(self) -> None:
-        """Give shadows the state before the world changes: otherwise they would start again in each world."""
+        """Send shadows the rest of the state before the world changes: otherwise they would restart in each world."""
         if not self.shadows.are_served:
             return
         self._session.retry = None
@@ -223,7 +223,7 @@ class LoopWorlds:
             if not self.recovery.broken(error):
                 raise
 
-    # --- making all alike ------------------------------------------------------------------------------------------
+    # --- synchronizing the members -----------------------------------------------------------------------------------
 
     def _make_alike(self) -> None:
         session, world = self._session, self._session.world

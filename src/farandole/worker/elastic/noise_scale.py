@@ -6,9 +6,9 @@ The mean gradient over b samples is the true gradient G plus noise, whose covari
 
 (McCandlish et al., "An Empirical Model of Large-Batch Training", 2018, appendix A.1). Two batch sizes, a part and the
 whole, give two equations for |G|^2 and tr(S). Parts are the samples of one worker or, with one worker, those of the
-first of several passes; the whole are all samples of the step. Both estimates are unbiased, their quotient
-tr(S) / |G|^2, the *noise scale*, is not: so both are smoothed before they are divided. It is about the batch size up to
-which twice the samples are worth nearly twice the steps.
+first of several passes; the whole is all samples of the step. Both estimates are unbiased, but their quotient tr(S) /
+|G|^2, the *noise scale*, is not: so both are smoothed before they are divided. The noise scale is about the batch size
+up to which doubling the batch nearly halves the steps.
 """
 
 from __future__ import annotations
@@ -36,11 +36,10 @@ class Estimate(msgspec.Struct, frozen=True, array_like=True):
 
 
 def estimate(parts: Sequence[Part], whole: Part) -> Estimate | None:
-    """Return the estimates from a step; None if its parts do not allow any, because they are the whole or there is
-    none.
+    """Return the estimates from a step; None if its parts allow none: there are no parts, or each is the whole.
 
     Args:
-        parts: disjoint parts of the whole, some or all.
+        parts: disjoint parts of the whole, not necessarily all of it.
         whole: all samples of the step.
 
     Example:
@@ -58,7 +57,7 @@ def estimate(parts: Sequence[Part], whole: Part) -> Estimate | None:
 
 
 class NoiseScale(msgspec.Struct, frozen=True, array_like=True):
-    """Estimates of many steps, smoothed exponentially, without a bias towards the first ones.
+    """The estimates of many steps, exponentially smoothed, with a correction of the initial bias.
 
     Example:
         >>> noise = NoiseScale().updated(Estimate(square=2.0, trace=8.0))
@@ -87,7 +86,7 @@ class NoiseScale(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def is_known(self) -> bool:
-        """Whether there are estimates, which together show a gradient and noise."""
+        """Whether there are estimates, and both the gradient and the noise are above 0."""
         return self.sum_of_squares > 0.0 and self.sum_of_traces > 0.0
 
     @property
@@ -109,7 +108,7 @@ class NoiseScale(msgspec.Struct, frozen=True, array_like=True):
         """Return the number of steps with `base` samples that a step with `batch` samples is worth.
 
         It is AdaScale's gain (Johnson et al., "AdaScale SGD", ICML 2020): between 1 and batch / base for a larger
-        batch. While nothing is known, a larger batch is assumed to be worth nothing more.
+        batch. As long as the scale is not known, the gain is 1.
 
         Example:
             >>> NoiseScale(sum_of_squares=1.0, sum_of_traces=100.0, weight=1.0).gain(200, base=100)

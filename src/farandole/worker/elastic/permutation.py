@@ -1,12 +1,12 @@
-"""A shuffled order, any part of which can be computed alone, without memory for the rest.
+"""A shuffled order, any part of which can be computed without the rest.
 
 Workers that join in the middle of an epoch need the order from there on, at once, however many samples there are. A
-shuffled list would have to be made as a whole, on all of them. This is a keyed permutation instead: a Feistel network
-over the least power of two that holds all positions, walked until it ends below their number (*cycle walking*; Black
-and Rogaway, "Ciphers with Arbitrary Finite Domains", 2002). The keys come from the seed and the epoch by splitmix64
-(Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014).
+shuffled list would have to be made completely, on all of them. This is a keyed permutation instead: a Feistel network
+over the smallest power of two that covers all positions, applied until the result is below their number (*cycle
+walking*; Black and Rogaway, "Ciphers with Arbitrary Finite Domains", 2002). The keys come from the seed and the epoch
+by splitmix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014).
 
-The order is part of what a checkpoint means: it is the same on all machines and in all versions, and must stay so.
+Checkpoints depend on the order: it is the same on all machines and in all versions, and must never change.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Permutation:
 
     Args:
         size: the number of positions, up to 2**63.
-        seed: a number that determines the order. Only its lower 64 bits count.
-        epoch: the epoch, which has an order of its own.
+        seed: a number that determines the order. Only its lower 64 bits are used.
+        epoch: the epoch: each has another order.
 
     Raises:
-        ValueError: the size is negative or too big.
+        ValueError: the size is negative or too large.
 
     Example:
         >>> Permutation(10, seed=1, epoch=0).indices(0, 10)
@@ -70,7 +70,7 @@ class Permutation:
         return self.walked(range(begin, end))
 
     def walked(self, numbers: Iterable[int]) -> list[int]:
-        """Return the ends of the walks that begin at some numbers below the network's power of two."""
+        """Return the end of the cycle walk from each of some numbers below the network's power of two."""
         # One loop with everything in local variables: a call for each number would take half of the time.
         size, keys, right_bits = self.size, self.keys, self.right_bits
         left_mask, right_mask = (1 << self.left_bits) - 1, (1 << right_bits) - 1
@@ -92,7 +92,7 @@ class Permutation:
 
 @functools.lru_cache(maxsize=16)
 def permutation(size: int, seed: int, epoch: int) -> Permutation:
-    """Return a permutation: the same object again if it was requested lately, because its keys take a while to make."""
+    """Return a permutation, cached if it was requested recently, because computing its keys takes time."""
     return Permutation(size, seed, epoch)
 
 

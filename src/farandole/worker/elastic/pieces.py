@@ -1,8 +1,8 @@
-"""Memory that ranks give to others of their world: divided into pieces, shared out among the ranks that have it, and
+"""Memory that ranks send to others of their world: divided into pieces, assigned to the ranks that have it, and
 compared.
 
-All sources hold the same bytes, so each of them sends a part: the pieces are assigned to them in turn. Pieces in the
-memory of a GPU go from there to that of another GPU, or through host memory if the engine has no other way.
+All sources have the same bytes, so each of them sends a part: the pieces are assigned to them in turn. Pieces in a
+GPU's memory are sent directly to another GPU's or, if the engine cannot do this, through host memory.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ GPU_PIECES = 16
 
 
 class Piece(NamedTuple):
-    """Memory of this rank; the maker of the piece keeps it alive.
+    """A block of this rank's memory, which the piece's creator keeps alive.
 
     Attributes:
-        address: where it begins.
-        nbytes: its size.
-        stream: where it is computed and used, in the memory of a GPU; None in host memory.
-        checksum: returns the checksum of memory of a GPU, which is the same for the same bytes on each rank.
+        address: the address of its first byte.
+        nbytes: its size in bytes.
+        stream: for a GPU's memory, the stream in which it is computed and used; None for host memory.
+        checksum: for a GPU's memory, a function that returns its checksum, which is the same on each rank for the same
+            bytes.
     """
 
     address: int
@@ -48,7 +49,7 @@ class Piece(NamedTuple):
 
 
 def pieces_of(blocks: Iterable[tuple[int, int]]) -> list[Piece]:
-    """Return blocks of memory, each an address and a number of bytes, in pieces. Smaller blocks are not divided."""
+    """Divide blocks of memory, each an address and a number of bytes, into pieces. Small blocks are not divided."""
     return [
         Piece(address + begin, min(PIECE_BYTES, nbytes - begin))
         for address, nbytes in blocks
@@ -67,11 +68,11 @@ def give(
     """Copy the sources' pieces to the receivers. A collective of the world.
 
     Args:
-        session: the session in whose world the memory is passed on.
+        session: the session in whose world the pieces are sent.
         pieces: the pieces, of the same sizes on all sources and receivers; on other ranks they may be missing.
-        sources: ranks that hold the bytes.
-        receivers: ranks that are to get them.
-        compare: whether to send only the pieces that receivers do not have already.
+        sources: ranks that have the bytes.
+        receivers: ranks that need them.
+        compare: whether to send only the pieces that differ on the receivers.
 
     Raises:
         HorovodInternalError: a worker was lost, or the received bytes differ from those sent.
@@ -119,10 +120,10 @@ def _move(
 
 
 def _run_in_turn(session: Session, parts: Iterable[Sequence[NativeRequest]]) -> None:
-    """Submit one part after the other, two of them at a time, and wait for all that have been submitted.
+    """Submit the parts in order, two of them at a time, and wait for all that have been submitted.
 
-    All ranks have their requests in the same order, so the first one that is not done is on its way on both of its
-    ranks: what waits for its turn never waits for ever.
+    All ranks have their requests in the same order, so the first one that is not done has been submitted on both of its
+    ranks: no request waits forever.
     """
     error: Exception | None = None
     in_flight: deque[int] = deque()
@@ -145,10 +146,10 @@ def _run_in_turn(session: Session, parts: Iterable[Sequence[NativeRequest]]) -> 
 
 
 def _check(session: Session, pieces: Sequence[Piece], sources: Sequence[int], receivers: Sequence[int]) -> None:
-    """Compare what was received with what was sent.
+    """Compare the received pieces with those sent.
 
     Raises:
-        HorovodInternalError: on all ranks, if they differ on any.
+        HorovodInternalError: they differ on some rank; raised on all ranks.
     """
     wrong = _differing(session, pieces, sources, receivers)
     if wrong:
@@ -162,7 +163,7 @@ def _check(session: Session, pieces: Sequence[Piece], sources: Sequence[int], re
 def _differing(
     session: Session, pieces: Sequence[Piece], sources: Sequence[int], receivers: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """Return the pieces that differ on a receiver, by their checksums: each with its receiver. A collective."""
+    """Return (piece, receiver) for the pieces whose checksums differ on a receiver. A collective."""
     rank = session.world.rank
     own = [
         _checksum(piece) if rank in receivers or rank == _source_of(number, sources) else 0

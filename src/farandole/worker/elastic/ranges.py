@@ -30,9 +30,9 @@ class RangeReader:
     """Reads ranges of positions from a dataset.
 
     Args:
-        dataset: its `farandole_read(ranges)` takes a sequence of (begin, end) and returns the samples at these
+        dataset: its method `farandole_read(ranges)` takes a sequence of (begin, end) and returns the samples at these
             positions, in this order: as an iterable, or together as *columns*, a dict of arrays whose first dimension
-            is the samples. If it has `set_epoch`, that is called before.
+            is the samples. If it has `set_epoch`, this is called first.
     """
 
     def __init__(self, dataset: Any) -> None:
@@ -62,6 +62,6 @@ class RangeReader:
 
 
 def tell_epoch(dataset: Any, epoch: int) -> None:
-    """Tell a dataset the epoch, if it has `set_epoch`."""
+    """Set the epoch of a dataset that has `set_epoch`."""
     if hasattr(dataset, "set_epoch"):
         dataset.set_epoch(epoch)

@@ -2,12 +2,12 @@
 
 All ranks make the same blocking calls in the same order, and none can finish a call before all have begun it. So when
 the world breaks, any two survivors are in the same call or in neighbouring ones. If a call has a result on some ranks,
-these ranks give it to the others. If no rank has finished a call, all ranks make it again.
+these ranks send it to the others. If no rank has finished a call, all ranks repeat it.
 
-The reduction of a step's gradients is such a call. With its result the step counts, and each rank applies it by itself.
-The ranks' *ballots* travel with the gradients: for example, whether the world is to change after the step. Reduced
-gradients are large, so they are not copied for ranks that might need them: they stay where they are until the next call
-has a result. If they may be changed before that, all ranks *meet* once more after the reduction.
+The reduction of a step's gradients is such a call. When it has a result, the step counts, and each rank applies the
+result by itself. The ranks' *ballots* are sent with the gradients: for example, whether the world should change after
+the step. Reduced gradients are large, so they are not copied for ranks that might need them: they stay where they are
+until the next call has a result. If they may be changed before that, all ranks *meet* once more after the reduction.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ class Position(msgspec.Struct, frozen=True, array_like=True):
     step: int
     """The number of steps that count, since the job began."""
     inside: bool
-    """Whether it is in the middle of a step, or has finished the last one."""
+    """Whether the worker is in the middle of a step, or has finished the last one."""
     trained: bool
-    """Whether it holds the job's state; all other fields are only about workers that do."""
+    """Whether the worker has the job's state; all other fields are valid only for workers that do."""
     can_give: bool
-    """Whether it can give the result of its last call to others."""
+    """Whether the worker can send the result of its last call to others."""
     shadows: int
-    """The number of ranks that have no part in the plan of its step, because they do not hold the state yet."""
+    """The number of ranks that are not in the plan of its step, because they do not have the state yet."""
     training: int
-    """The number of its training among the script's, from 1 on. The fields above are about this training only."""
+    """The number of its training among the script's, from 1. The fields above are about this training only."""
 
 
 class Ballot(NamedTuple):
-    """A rank's requests to all when the step counts."""
+    """A rank's requests to all ranks when the step counts."""
 
     change: bool
     """Whether the world should change after this step."""
@@ -62,7 +62,7 @@ class Ballot(NamedTuple):
     calls: bool
     """Whether the body of the loop makes calls that all ranks must make."""
     meet: bool
-    """Whether no rank may go on before all have their reduced gradients."""
+    """Whether no rank may continue before all have their reduced gradients."""
 
 
 NOTHING_ASKED = Ballot(change=False, stop=False, save=False, calls=False, meet=False)
@@ -73,11 +73,11 @@ class _Result(NamedTuple):
 
     value: Any
     with_gradients: bool
-    """Whether the reduced gradients are a part of it, and come after it."""
+    """Whether the reduced gradients are a part of it, and follow it."""
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """A rank's findings about the other members of its world."""
+    """How a rank's progress compares with that of the other members of its world."""
 
     known: tuple[Any] | None = None
     """The result of the call that this rank is in, if others have it."""
@@ -88,7 +88,7 @@ class Comparison(msgspec.Struct, frozen=True):
     others_inside: bool = False
     """Whether others are in the middle of the furthest step, or have finished the last one."""
     shadows: int = 0
-    """The number of ranks that have no part in the plan of that step."""
+    """The number of ranks that are not in the plan of that step."""
     others_before: bool = False
     """Whether others are still in the training before this one."""
 
@@ -100,20 +100,20 @@ class Listener(Protocol):
         """Return the progress of this worker."""
 
     def reformed(self, before: World) -> None:
-        """Follow the change to another world in the middle of a step."""
+        """Called when the world has changed in the middle of a step."""
 
     def resumed(self, comparison: Comparison, counts: bool) -> None:
-        """Go on with the step in that world; `counts`: whether it counts already in the previous world."""
+        """Continue the step in the new world; `counts`: whether it already counted in the previous world."""
 
     def hand_over(self, gradients: Gradients | None, sources: Sequence[int], receivers: Sequence[int]) -> None:
-        """Give the receivers the reduced gradients that each of the sources has. A collective of the world."""
+        """Send the receivers the reduced gradients, which all sources have. A collective of the world."""
 
 
 class Recovery:
-    """Makes the broken calls of one session again."""
+    """Repeats the broken calls of one session."""
 
     def __init__(self, session: Session, listener: Listener) -> None:
-        """Recover nothing yet."""
+        """Create the object for a session."""
         self._session = session
         self._elastic = world_changes.is_elastic()
         self._listener = listener
@@ -132,7 +132,7 @@ class Recovery:
         *,
         counts: bool = False,
     ) -> Result:
-        """Make a call until it has a result, as `farandole.worker.core.retry.Retry` describes.
+        """Repeat a call until it has a result, as `farandole.worker.core.retry.Retry` describes.
 
         Args:
             counts: whether the step counts when the call has a result.
@@ -150,11 +150,11 @@ class Recovery:
                 return self._done(known[0] if adopt is None else adopt(known[0]))
 
     def vote(self, ballot: Ballot) -> Ballot:
-        """Let a step without gradients count, once all ranks have reached it; return the requests of any of them."""
+        """Count a step without gradients, once all ranks have reached it; return the requests of all ranks together."""
         return Ballot(*self.run(lambda: self.meet(ballot), counts=True))
 
     def meet(self, ballot: Ballot) -> Ballot:
-        """Take part in the collective of `vote`, or of `reduced` if ranks meet; only in this world.
+        """Take part in the collective of `vote`, or of `reduced` if ranks meet; it is not repeated in another world.
 
         Raises:
             HorovodInternalError: the world has ended.
@@ -171,7 +171,7 @@ class Recovery:
         """Enter the next world, if this one has ended, while gradients are being reduced.
 
         Returns:
-            The ranks' requests, if other ranks had the reduced gradients; this rank has them now, too.
+            The ranks' requests, if other ranks had the reduced gradients, which this rank now also has.
         """
         if not self._elastic or self._session.engine.cause() is None:
             return None
@@ -187,11 +187,11 @@ class Recovery:
         """Exchange the progress of the members of a new world. A collective.
 
         Args:
-            lacking: the gradients that this rank is about to reduce; others may have done so.
+            lacking: the gradients that this rank is about to reduce; others may have reduced them.
 
         Raises:
             HorovodInternalError: this world has broken as well.
-            InvalidRequestError: no rank can give this one what it lacks.
+            InvalidRequestError: no rank can send this rank the result that it lacks.
         """
         own = self._listener.position(self._calls, self._can_give())
         texts = self._session.exchange("elastic.positions", msgspec.msgpack.encode(own))
@@ -219,7 +219,7 @@ class Recovery:
         )
 
     def catch_up(self, calls: int) -> None:
-        """Take over the count of the other ranks, from which this rank has just got the state."""
+        """Adopt the call count of the other ranks, from which this rank has just received the state."""
         self._calls = calls
 
     @property
@@ -236,7 +236,7 @@ class Recovery:
         return self._last_gradients is None or self._last_gradients.are_intact()
 
     def _give(self, trained: dict[int, Position], lacking: Gradients | None) -> tuple[Any] | None:
-        """Give the result of a call to the ranks that are in it; return it if this is one of them. A collective."""
+        """Send the result of a call to the ranks that are still in it; return it on these. A collective."""
         session = self._session
         rank = session.world.rank
         furthest = max(each.calls for each in trained.values())
@@ -276,7 +276,7 @@ class Recovery:
 
 
 class _Votes:
-    """The ballots as one byte for each question, reduced to the maximum: one request, made once."""
+    """The ballots as one byte for each question, reduced to the maximum, in a reusable request."""
 
     def __init__(self) -> None:
         questions = len(Ballot._fields)
@@ -288,7 +288,7 @@ class _Votes:
         self._submission = Submission((request,))
 
     def count(self, session: Session, ballot: Ballot) -> Ballot:
-        """Return the requests of any rank, once all have reached this point. A collective."""
+        """Return the requests of all ranks together, once all have reached this point. A collective."""
         self._bytes[:] = list(ballot)
         try:
             session.engine.run(self._submission)

@@ -2,24 +2,23 @@
 
 A worker leaves the function in one of three ways, which may differ between the ranks of a world:
 
-- *interrupted* (`HostsUpdatedInterrupt`), at a commit or a check: it keeps what it has;
+- *interrupted* (`HostsUpdatedInterrupt`), at a commit or a check: it keeps its current values;
 - *broken* (`HorovodInternalError`), in a collective whose world others had left: it goes back to its last commit;
 - *finished*.
 
-As commits are not collectives, these need not be the same commit: a rank that hears of a change is at most one
-collective ahead, but it may have committed several times since. So what the workers have counts for nothing by itself.
-In every new world they first exchange their state in one small collective. Only if all were interrupted, at
-the same count of checks, by workers that only leave, they have the same state. Otherwise all get the state of rank 0:
-survivors keep their order and come first, so it is the most senior one's, and it is whole, a commit or the point where
-it was interrupted.
+As commits are not collectives, these need not be the same commit: a rank that learns of a change is at most one
+collective ahead, but it may have committed several times since. So a worker cannot assume that the others have the same
+state. In every new world, they first exchange their progress in one small collective. Only if all were interrupted, at
+the same count of checks, by workers that only leave, do they have the same state. Otherwise all get the state of rank
+0: survivors keep their order and come first, so it is the state of the oldest worker, and it is complete: a commit, or
+the point of the interrupt.
 
 A worker that has finished waits for the others in the same collective. Otherwise it might have ended, or be
 doing something else, when the others enter the next world.
 
-A script may have several such functions, one after another, so workers also tell each other which one they are in. A
-newcomer begins with the first one, which the others may have finished. Functions are skipped on the newcomer up to the
-one that the others are in; the others wait for it there. Until then it makes no collectives, in which no other worker
-would take part.
+A script may have several such functions, one after another, so workers also exchange which one they are in. A newcomer
+begins with the first one, which the others may have finished. It skips functions up to the one that the others are in,
+where they wait for it. Until then it makes no collectives, because no other worker would take part in them.
 """
 
 from __future__ import annotations
@@ -63,25 +62,27 @@ _OF_MISMATCH = f"{MismatchError.__module__}.{MismatchError.__qualname__}"
 
 
 class Worlds(Protocol):
-    """The worlds of a job, as far as training needs to know them."""
+    """The worlds of a job, as a training function needs them."""
 
     def go_on(self) -> bool:
         """Return whether another world follows when this one ends."""
 
     def enter(self) -> bool:
-        """Enter a world, if this worker has only looked at it; blocks. Return whether its rank or size differ."""
+        """Enter a world, if this worker has only previewed it; blocks. Return whether its rank or size differ from the
+        preview.
+        """
 
     def enter_next(self) -> object:
         """Leave this world and enter the next one; blocks."""
 
     def inherits(self) -> bool:
-        """Return whether a state was trained before this worker joined, even if no worker holds it any more."""
+        """Return whether a state was trained before this worker joined, even if no worker has it now."""
 
     def lost(self) -> Sequence[str]:
         """Return the workers of the previous world that are not in this one, each with how it was lost."""
 
     def hold_state(self) -> None:
-        """Record that this worker holds the state from now on."""
+        """Record that this worker has the state from now on."""
 
     def exchange(self, payload: bytes) -> Sequence[bytes]:
         """Return every rank's payload, in rank order. A collective."""
@@ -94,7 +95,7 @@ class Worlds(Protocol):
 
 
 class _Progress:
-    """The progress of a program in its trainings."""
+    """A program's progress through its trainings."""
 
     def __init__(self) -> None:
         self.done: Counter[str] = Counter()
@@ -107,14 +108,14 @@ _progress: WeakKeyDictionary[Session, _Progress] = WeakKeyDictionary()
 
 
 class JobWorlds:
-    """The worlds that this process's session goes through."""
+    """The worlds of this process's session."""
 
     def go_on(self) -> bool:
         """Return whether there is a world, and a roster that makes further ones."""
         return world_changes.is_elastic()
 
     def enter(self) -> bool:
-        """Enter a world, if `init()` has only looked at it. Return whether its rank or size differ."""
+        """Enter a world, if `init()` has only previewed it. Return whether its rank or size differ from the preview."""
         progress = self._progress()
         if progress.aside is not None:
             session, (world, names) = current(), progress.aside
@@ -128,7 +129,7 @@ class JobWorlds:
         return world_changes.reform()
 
     def inherits(self) -> bool:
-        """Return whether a state was trained before this worker joined, even if no worker holds it any more."""
+        """Return whether a state was trained before this worker joined, even if no worker has it now."""
         session = current()
         # A worker that took part knows it by itself, and also that another training has not begun yet.
         return not session.trained and (session.world.state_lost or any(rank >= 0 for rank in session.world.previous))
@@ -138,7 +139,7 @@ class JobWorlds:
         return current().world.lost
 
     def hold_state(self) -> None:
-        """Let the roster place this worker before workers without a state."""
+        """Make the roster place this worker before workers without a state."""
         world_changes.trained()
 
     def exchange(self, payload: bytes) -> Sequence[bytes]:
@@ -161,7 +162,7 @@ class JobWorlds:
 
 
 def run(func: Callable[Concatenate[StateType, P], R]) -> Callable[Concatenate[StateType, P], R | None]:
-    """Return a training function that goes on when workers are lost, join or leave.
+    """Return a training function that continues when workers are lost, join or leave.
 
     The function is called again in each new world, after the reset callbacks of the state and its `sync`; it continues
     from the state. It returns when it has returned on all workers. A worker that joins after that returns None, with
@@ -190,7 +191,7 @@ def run(func: Callable[Concatenate[StateType, P], R]) -> Callable[Concatenate[St
 def run_in(
     worlds: Worlds, func: Callable[Concatenate[StateType, P], R]
 ) -> Callable[Concatenate[StateType, P], R | None]:
-    """Do the same as `run`, in these worlds."""
+    """Do the same as `run`, in given worlds."""
 
     @functools.wraps(func)
     def wrapper(state: StateType, *args: P.args, **kwargs: P.kwargs) -> R | None:
@@ -229,25 +230,25 @@ class _Standing(msgspec.Struct, frozen=True, array_like=True):
     """The facts that a worker sends to the others of a new world."""
 
     training: str = ""
-    """The training that it is in: its name, and the number of trainings of that name that it has finished."""
+    """The worker's training: its name, and the number of trainings with this name that it has finished."""
     done: int = 0
-    """The number of trainings that it has finished."""
+    """The number of trainings that the worker has finished."""
     has_state: bool = False
-    """Whether it has been made like the others once, so that it has the trained state, if there is one."""
+    """Whether it has been synchronized with the others once, so that it has the trained state, if there is one."""
     has_begun: bool = False
-    """Whether it knows that there has been such a state."""
+    """Whether it knows that a trained state has existed."""
     saw_beginning: bool = False
-    """It has been in a world in which no worker knew of one. Such a worker has missed nothing: without it, none could
-    get past the function's first collective."""
+    """Whether it was in a world in which no worker knew of a trained state. Such a worker has missed nothing: without
+    it, none could finish the function's first collective."""
     may_keep: bool = False
     """Whether it was interrupted, and only by workers that leave."""
     finished: bool = False
     checks: int = 0
-    """The number of its checks for changes since it was made equal to the others."""
+    """The number of its checks for changes since it was synchronized with the others."""
 
 
 class _Training:
-    """One worker's path through the worlds, until all have finished."""
+    """One worker's run of a training function in one world after another, until all have finished."""
 
     def __init__(self, state: State, train: Callable[[], Any], worlds: Worlds, name: str) -> None:
         self._state = state
@@ -292,7 +293,7 @@ class _Training:
             self._state.on_reset()
 
     def _train_on(self) -> bool:
-        """Call the function, unless all have finished already; return True when there is nothing left to do."""
+        """Call the function, unless all have already finished; return whether the training is over for this worker."""
         standings = self._exchange()
         furthest = max(standings, key=lambda standing: standing.done)
         if self._standing.training != furthest.training:
@@ -312,7 +313,7 @@ class _Training:
         return False
 
     def _is_over(self, standings: Sequence[_Standing]) -> bool:
-        """Return whether all workers with a training have finished; one that joined too late gets their state."""
+        """Return whether all workers with the trained state have finished; late newcomers get their state."""
         trained = [standing for standing in standings if standing.has_state]
         if not trained or not all(standing.finished for standing in trained):
             return False
@@ -335,10 +336,11 @@ class _Training:
         self._state.on_reset()
 
     def _share_mismatch(self, cause: FarandoleError) -> None:
-        """Fail like the workers that a mismatch has ended.
+        """Fail with the error of workers that ended because of a mismatch.
 
-        All ranks get that error, but one may hear first that another one is lost, which ends by it. It would go on, and
-        alone might not come to the mismatch again. Newcomers find then that the state is lost, which ends the job.
+        All ranks get this error, but one may first learn that another one, which has ended by it, is lost. It would
+        continue, and might not reach the mismatch again. Newcomers then find that the state is lost, which ends the
+        job.
         """
         for departure in self._worlds.lost():
             if _OF_MISMATCH in departure:

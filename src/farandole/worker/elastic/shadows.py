@@ -1,9 +1,9 @@
-"""Newcomers that get the state while the other ranks train on.
+"""Newcomers that get the state while the other ranks continue training.
 
-A large state travels in parts, between the steps. Meanwhile a newcomer is a *shadow* of rank 0: it goes through the
-same steps with the samples of that rank and gets the same reduced gradients, but its own gradients have no weight. So
-the part of the state that it has stays equal to the others'. When its world breaks before it has all of the state, it
-is a newcomer again, and the others finish the step without it.
+A large state is sent in parts, between the steps. Meanwhile a newcomer is a *shadow* of rank 0: it takes the same steps
+with the samples of that rank and gets the same reduced gradients, but its own gradients have weight zero. So the part
+of the state that it has stays equal to the others'. If its world breaks before it has all of the state, it becomes a
+newcomer again, and the others finish the step without it.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ class Shadows:
 
     @property
     def are_served(self) -> bool:
-        """Whether the state is being sent to them."""
+        """Whether the state is being sent to shadows."""
         return self._stream is not None
 
     def give(self, sources: Sequence[int], receivers: Sequence[int], *, may_stream: bool) -> None:
-        """Give newcomers the state at once, or make them shadows; give shadows the rest of it. A collective.
+        """Send newcomers the state at once, or make them shadows; send shadows the rest of it. A collective.
 
         Args:
-            sources: ranks that hold it.
-            receivers: ranks that are to get it.
+            sources: ranks that have it.
+            receivers: ranks that need it.
             may_stream: whether a large state may be sent later.
 
         Raises:
@@ -63,13 +63,13 @@ class Shadows:
         self.include_this_rank = self.count > 0 and self._session.world.rank in receivers
 
     def send_some(self, *, is_over: bool) -> bool:
-        """Send shadows some of the state as it is between two steps, if there are any.
+        """Send shadows a part of the state, between two steps, if there are any.
 
         Args:
-            is_over: whether there is no further step in which it could travel.
+            is_over: whether no further step follows, in which it could be sent.
 
         Returns:
-            Whether all ranks must give the rest now.
+            Whether the rest must be sent now.
         """
         if self._stream is None:
             return False
@@ -90,11 +90,11 @@ class Shadows:
         return True
 
     def keep_up(self, meet: Callable[[], object]) -> None:
-        """Go on with the others when their step counts, and store the received part of the state, while their world
-        lives.
+        """Follow the others when their step counts, and store the received part of the state, as long as their world is
+        alive.
 
         Args:
-            meet: a function with the work that all ranks do then.
+            meet: a function that does the work of all ranks at that moment.
         """
         try:
             meet()

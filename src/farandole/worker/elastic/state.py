@@ -1,8 +1,8 @@
-"""The state of a training, as Horovod's scripts use it: an object that is kept equal on all workers.
+"""The state of a training, as Horovod's scripts use it: an object that is kept the same on all workers.
 
 A state has a *committed* copy and its current values. `save` makes the current values the committed ones, `restore`
-goes back to them, and `sync` gives all workers rank 0's values, current and committed. `commit` is `save` and then a
-check for messages of the roster: it is not a collective, unlike Horovod's, and sends no message.
+returns to them, and `sync` broadcasts rank 0's values, current and committed. `commit` is `save` and then a check for
+messages of the roster: unlike Horovod's, it is not a collective, and sends no message.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _LOOK_SECONDS = 0.01
 
 
 class HostMessages:
-    """The changes of the world that this worker knows of and has not followed yet; for Horovod's scripts, a queue.
+    """The changes of the world that this worker has not followed yet; for Horovod's scripts, a queue.
 
-    Horovod tells of a change as soon as it has found other hosts, and lets all workers wait until those are ready. Here
-    they train until the newcomers have arrived. But some scripts look into the queue and wait for something to
-    be in it, sometimes for a few seconds only. They see it as soon as workers have been started. Since they then expect
-    to enter another world at the next commit, that commit waits for the newcomers.
+    Horovod announces a change as soon as it has found other hosts, and makes all workers wait until these are ready.
+    Here they train until the newcomers have arrived. But some scripts wait until the queue is not empty, sometimes for
+    a few seconds only. For them it is not empty as soon as workers have been started. Since they then expect to enter
+    another world at the next commit, that commit waits for the newcomers.
     """
 
     def __init__(self) -> None:
         self._told: list[tuple[Any, int]] = []
         self._promised = False
-        """Whether the script has seen that workers are coming."""
+        """Whether the script has been told that newcomers have been started."""
         self._gathering_since: float | None = None
         """The time at which the first of several newcomers arrived."""
 
@@ -56,9 +56,9 @@ class HostMessages:
         return not self._promised
 
     def take(self) -> HostsUpdatedInterrupt | None:
-        """Return the interrupt that leads into the next world, if there is a reason for it.
+        """Return the interrupt that makes this worker enter the next world, if it should.
 
-        A message of the roster is kept until a new world answers it, so nothing is lost between two worlds.
+        A message of the roster is kept until a new world has followed, so none is lost between two worlds.
         """
         if self._promised:
             self._wait_for_newcomers()
@@ -107,11 +107,11 @@ class Kept:
         raise NotImplementedError
 
     def restore(self) -> None:
-        """Go back to the committed value."""
+        """Return to the committed value."""
         raise NotImplementedError
 
     def sync(self) -> None:
-        """Give all workers rank 0's current value. A collective."""
+        """Broadcast rank 0's current value to all workers. A collective."""
         raise NotImplementedError
 
     def reset(self) -> None:
@@ -119,14 +119,14 @@ class Kept:
 
 
 class State(Kept):
-    """A state without its content. `sync` also makes the values that it gives the committed ones."""
+    """The base of states. `sync` also commits the values that it broadcasts."""
 
     # The number of checks for the roster's messages since the workers were made alike: the progress of each in its
     # program.
     _checks = 0
 
     def __init__(self, bcast_object: Callable[[Any], Any], get_rank: Callable[[], int]) -> None:
-        """Make a state.
+        """Create a state.
 
         Args:
             bcast_object: a function that returns rank 0's object on every rank.
@@ -148,7 +148,7 @@ class State(Kept):
             callback()
 
     def on_hosts_updated(self, timestamp: Any, update_res: int) -> None:
-        """Let this worker enter the next world at its next commit, as if the roster had asked for it.
+        """Make this worker enter the next world at its next commit, as if the roster had requested it.
 
         Args:
             timestamp: the time of the change, in seconds since 1970.
@@ -157,22 +157,22 @@ class State(Kept):
         self._host_messages.put((timestamp, update_res))
 
     def commit(self) -> None:
-        """Make the current values the committed ones; then check whether workers come or go. Not a collective.
+        """Make the current values the committed ones; then check whether workers join or leave. Not a collective.
 
         Raises:
-            HostsUpdatedInterrupt: workers come or go.
+            HostsUpdatedInterrupt: workers join or leave.
         """
         self.save()
         self.check_host_updates()
 
     def check_host_updates(self) -> None:
-        """Check whether workers come or go. Not a collective: ranks may hear of it at different calls.
+        """Check whether workers join or leave. Not a collective: ranks may learn of it in different calls.
 
-        The first that hear of it leave this world, so that the others' next collective fails: they find the
-        same next world, and go back to their last commit.
+        The first ranks that learn of it leave this world, so that the others' next collective fails: these enter the
+        same next world, and return to their last commit.
 
         Raises:
-            HostsUpdatedInterrupt: workers come or go.
+            HostsUpdatedInterrupt: workers join or leave.
         """
         self._checks += 1
         interrupt = self._host_messages.take()
@@ -199,15 +199,15 @@ class ObjectState(State):
         def __setattr__(self, name: str, value: Any) -> None: ...
 
     def __init__(self, bcast_object: Callable[[Any], Any], get_rank: Callable[[], int], **kwargs: Any) -> None:
-        """Make a state.
+        """Create a state.
 
         Args:
             bcast_object: a function that returns rank 0's object on every rank.
             get_rank: a function that returns this worker's rank.
-            kwargs: the attributes, with their first values, which can be pickled.
+            kwargs: the attributes with their initial values, which must be picklable.
 
         Raises:
-            ValueError: an attribute would hide a method.
+            ValueError: an attribute has the name of a method.
         """
         check_names(self, kwargs)
         super().__init__(bcast_object, get_rank)
@@ -217,17 +217,17 @@ class ObjectState(State):
     def save(self) -> None:
         """Make the current values the committed ones.
 
-        They are copied, so that `restore` undoes later changes of a list; values that cannot be copied are kept as they
-        are.
+        They are copied, so that `restore` undoes later changes of a list; values that cannot be copied are stored
+        themselves.
         """
         self._saved_state = _copied(self._current())
 
     def restore(self) -> None:
-        """Go back to the committed values."""
+        """Return to the committed values."""
         self._set_attrs(_copied(self._saved_state))
 
     def sync(self) -> None:
-        """Give all workers the values of rank 0, and make them the committed ones. A collective."""
+        """Broadcast the values of rank 0 to all workers, and commit them. A collective."""
         if self._saved_state:
             values = self._bcast_object(self._current())
             self._saved_state = values
@@ -243,7 +243,7 @@ class ObjectState(State):
 
 
 def check_names(state: State, names: Iterable[str]) -> None:
-    """Raise ValueError if an attribute of such a name would hide a method of the state."""
+    """Raise ValueError if one of the names is that of a method of the state."""
     hidden = [name for name in names if hasattr(type(state), name)]
     if hidden:
         raise InvalidRequestError(

@@ -1,10 +1,10 @@
-"""The loop of a training whose workers come and go.
+"""The loop of steps of an elastic training.
 
-A step is taken under a plan (see `step_plan`) and counts as a whole: when the world breaks in the middle of it, the
-survivors finish it in the next one (see `recovery`).
+A step has a plan (see `step_plan`) and counts as a whole: if the world breaks in the middle of it, the survivors finish
+it in the next world (see `recovery`).
 
-Workers come between two steps. Then all members of a world are made alike: newcomers get the state, and are told how
-far the training has come (see `loop_worlds`). A large state travels while the others train on (see `shadows`).
+Workers join between two steps. Then all members of a world are synchronized: newcomers get the state, and the progress
+of the training (see `loop_worlds`). A large state is sent while the others continue training (see `shadows`).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from farandole.worker.elastic.step_plan import Plan, Plans
 
 
 class Loop:
-    """Goes through the steps of a training, in a world that may change. Iterate over it once.
+    """The steps of a training, in a world that may change. Iterate over it once.
 
     Args:
         loader: the loader of the samples.
         trained: the model and all other trained state.
-        epochs: the number of times to go through the samples, in all worlds together.
+        epochs: the number of epochs, in all worlds together.
         rate: the policy for the learning rate as the world changes.
-        adaptation: the adaptation of the batch to the noise of the gradients; None: there is none.
+        adaptation: the adaptation of the batch to the noise of the gradients; None: the batch is not adaptive.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Loop:
         self._elastic = world_changes.is_elastic()
         self._session.trainings += 1
         self._number = self._session.trainings
-        """The number of this loop among the script's loops, from 1 on."""
+        """The number of this loop among the script's loops, from 1."""
         self._has_begun = False
         self._step = CurrentStep()
         self._plans = Plans(loader)
@@ -99,7 +99,7 @@ class Loop:
     def stop(self) -> None:
         """End the training after this step, on all workers, whichever of them calls this.
 
-        If this step's gradients are on their way, because `backward()` has returned, it ends after the next step.
+        If this step's gradients have been submitted, because `backward()` has returned, it ends after the next step.
         """
         self._worlds.own_ballot.stopping = True
 
@@ -110,7 +110,7 @@ class Loop:
 
     @property
     def epoch_begins(self) -> bool:
-        """Whether this is the first step of an epoch; the same on all workers, new ones included."""
+        """Whether this is the first step of an epoch; the same on all workers, including new ones."""
         return self._loader.ledger.cursor == 0
 
     @property
@@ -120,7 +120,7 @@ class Loop:
 
     @property
     def left_after_step(self) -> int:
-        """The samples left in the epoch once this step counts, including those of ranks that it has lost."""
+        """The samples left in the epoch once this step counts, including those of ranks that were lost in it."""
         plan = self._step.plan
         return (
             self._loader.ledger.left if plan is None else self._loader.ledger.commit(plan.batch.shares, plan.lost).left
@@ -128,16 +128,16 @@ class Loop:
 
     @property
     def accumulates(self) -> bool:
-        """Whether another pass of the step follows: `AdaptiveBatch` takes large batches in several passes.
+        """Whether another pass of the step follows: `AdaptiveBatch` processes large batches in several passes.
 
-        `optimizer.step()` and `optimizer.zero_grad()` do nothing then. What else a body does once in a step, such as
-        clipping or the step of a schedule, it should leave out.
+        `optimizer.step()` and `optimizer.zero_grad()` then do nothing. The body should skip everything else that it
+        does once in a step, such as clipping or the step of a schedule.
         """
         return self._adaptation is not None and self._adaptation.is_partial
 
     @property
     def rate_factor(self) -> float:
-        """The factor of the learning rate in this step; the loop has applied it to the optimizers that it knows."""
+        """The factor of the learning rate in this step; the loop has applied it to its optimizers."""
         return self._progress.factor
 
     @property
@@ -231,14 +231,14 @@ class Loop:
         self._save()
 
     def _finish_together(self) -> None:
-        """Wait until all ranks know that the last step counts: a rank that has left cannot tell the others."""
+        """Wait until all ranks know that the last step counts: a rank that has left cannot send it to the others."""
         self._step.is_last = self._worlds.own_ballot.at_end = True
         self._worlds.retry.vote()
         self._save()
         self._trained.checkpoints.wait()
 
     def _save(self) -> None:
-        """Write a checkpoint if the ballots of all ranks ask for one."""
+        """Write a checkpoint if the ranks' ballots request one."""
         if not self._step.outcome.save:
             return
         self._worlds.own_ballot.checkpoint_is_written()

@@ -1,11 +1,11 @@
 """The plan of a step: the samples that each rank reads, and the ranks that are still present.
 
-It is made from the ledger and the current world. When ranks are lost before the step counts, the plan stays, their part
-of it is given back to the ledger, and the gradients of the others are weighted by the samples that are left. The next
-step is planned for the world that is current then.
+It is made from the ledger and the current world. If ranks are lost before the step counts, the plan is kept, their
+samples are returned to the ledger, and the gradients of the others are weighted by the remaining samples. The next step
+is planned for the next world.
 
 A rank that learns from others that a step counts (see `recovery`) takes the following step by the plan that the others
-have made meanwhile, in the previous world.
+have already made, in the previous world.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Plan:
     def __init__(self, batch: Batch, world: World, shadows: int) -> None:
         self.batch = batch
         self.shadows = shadows
-        """The number of ranks of its world, the last ones, that have no part in it."""
+        """The number of ranks of its world, the last ones, that are not in the plan."""
         self.present = list(range(world.size))
         """For each rank of the current world, its rank in the world of the plan."""
         self.lost: frozenset[int] = frozenset()
@@ -32,11 +32,11 @@ class Plan:
 
     @property
     def working(self) -> int:
-        """The number of ranks of its world that have a part in it."""
+        """The number of ranks of its world that are in the plan."""
         return self._world.size - self.shadows
 
     def survived_by(self, world: World) -> None:
-        """Record the current world, which has only members of the plan's world."""
+        """Record the current world, whose members are all from the plan's world."""
         # By the workers' numbers: between the two worlds there may have been worlds that this worker has never seen.
         self.present = [self._world.workers.index(worker) for worker in world.workers]
 
@@ -45,7 +45,7 @@ class Plan:
         self.lost = frozenset(range(len(self.batch.shares))).difference(self.present)
 
     def share(self, rank: int) -> float:
-        """Return the factor of this rank's mean gradient with which the mean over ranks is the mean over samples."""
+        """Return the factor for this rank's mean gradient that makes the mean over ranks the mean over samples."""
         size = self._world.size
         if len(self.present) == size:
             return self.batch.samples * size / self.batch.total
@@ -55,7 +55,7 @@ class Plan:
 
 
 class Plans:
-    """Makes one plan after another, each equal to those of the other ranks.
+    """Makes the plans of the steps, which are the same on all ranks.
 
     Args:
         loader: the loader of the samples.
@@ -64,11 +64,11 @@ class Plans:
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
         self.as_before = False
-        """Whether the other ranks have planned the next step already, in the previous world."""
+        """Whether the other ranks have already planned the next step, in the previous world."""
         self._before: World | None = None
         """The world in which the current plan, or the others' next one, was made; None: the current world."""
         self._shadows_before = 0
-        """The number of its ranks that have no part in the plan that the other ranks have made."""
+        """The number of ranks of that world that are not in the other ranks' plan."""
 
     def next(self, now: World, shadows: int, is_shadow: bool) -> Plan | None:
         """Return the plan of the next step, or None at the end of the epoch.
@@ -92,11 +92,11 @@ class Plans:
         return plan
 
     def reformed(self, before: World) -> None:
-        """Record that another world has followed this one."""
+        """Record that the world has changed."""
         self._before = self._before or before
 
     def resumed(self, comparison: Comparison) -> None:
-        """Record the progress of the others, in the middle of a step that goes on in another world."""
+        """Record the progress of the others, in the middle of a step that continues in another world."""
         if comparison.others_inside:
             self._shadows_before = comparison.shadows
         self.as_before = self.as_before or comparison.behind
@@ -111,7 +111,7 @@ class Plans:
             self.forget_worlds()
 
     def forget_worlds(self) -> None:
-        """Plan for the current world."""
+        """Plan for the current world from now on."""
         self._before, self._shadows_before, self.as_before = None, 0, False
 
 

@@ -31,14 +31,14 @@ class StepRetry:
         elastic: bool,
         reduces_once: bool,
     ) -> None:
-        """Retry nothing yet.
+        """Create the object for a loop.
 
         Args:
-            session: the session whose calls are made again.
-            recovery: the recovery that takes up the broken calls.
+            session: the session whose calls are repeated.
+            recovery: the recovery, which repeats broken calls.
             progress: the progress, which records the ranks' requests.
             shadows: the shadows of the world.
-            step: the step under way.
+            step: the current step.
             own_ballot: this rank's requests to all ranks.
             elastic: whether there can be a next world.
             reduces_once: whether a step has exactly one reduction of gradients.
@@ -53,10 +53,10 @@ class StepRetry:
         self._calls_while_reducing = not reduces_once
         """Whether the body waits for other calls, or other gradients, while its gradients are reduced."""
         self._knows_body = False
-        """Whether the body has been run."""
+        """Whether the body has been run once."""
 
     def body_has_run(self) -> None:
-        """Record that the body of the loop has gone through a step."""
+        """Record that the body of the loop has been run for a step."""
         self._knows_body = True
 
     # --- calls of the body -----------------------------------------------------------------------------------------
@@ -67,16 +67,16 @@ class StepRetry:
         restore: Callable[[], None] | None = None,
         adopt: Callable[[Result], Result] | None = None,
     ) -> Result:
-        """Make a call until it has a result, as `Retry` describes.
+        """Repeat a call until it has a result, as `Retry` describes.
 
         Raises:
-            InvalidRequestError: broken steps are given out again, which ranks do at different times; or this rank is a
-                shadow.
+            InvalidRequestError: broken steps are repeated as a whole, which ranks do at different times; or this rank
+                is a shadow.
         """
         if self._shadows.include_this_rank:
             raise InvalidRequestError(
                 "the body of the loop made a collective for the first time while this worker was still getting the "
-                "state of the training: it would have spoilt the result. It must be started again."
+                "state of the training: it would have made the result wrong. Start this worker again."
             )
         if self._elastic and not self._session.settings.elastic_keep_gradients:
             raise InvalidRequestError(
@@ -130,7 +130,7 @@ class StepRetry:
     # --- a step without gradients ----------------------------------------------------------------------------------
 
     def vote(self) -> None:
-        """Let a step count whose body has reduced no gradients."""
+        """Count a step whose body has reduced no gradients."""
         ballot = self.ballot(meet=False)
         if self._shadows.include_this_rank:
             self._shadows.keep_up(lambda: self._take_note(self._recovery.meet(ballot)))

@@ -1,4 +1,4 @@
-"""The progress of a training beyond the framework's own state; the same for all ranks that hold its state.
+"""The progress of a training beyond the framework's own state; the same on all ranks that have the state.
 
 Newcomers get it with the state, and it is saved with each checkpoint.
 """
@@ -32,7 +32,7 @@ class _Record(msgspec.Struct, frozen=True):
     body_has_calls: bool
     """Whether the body of the loop makes calls that all ranks must make."""
     stop: bool
-    """Whether this is the last step, because some rank has asked for that."""
+    """Whether this is the last step, because some rank has requested it."""
     first_epoch: int
     """The epoch in which the loop began."""
     adaptation: Adaptation | None = None
@@ -47,9 +47,9 @@ class Progress:
         loader: the loader, which has the ledger.
         trained: the model and all other trained state.
         recovery: the recovery, which counts calls.
-        epochs: the number of times to go through the samples, in all worlds together.
+        epochs: the number of epochs, in all worlds together.
         rate: the policy for the learning rate as the world changes.
-        adaptation: the adaptation of the batch to the noise of the gradients; None: there is none.
+        adaptation: the adaptation of the batch to the noise of the gradients; None: the batch is not adaptive.
     """
 
     def __init__(
@@ -75,12 +75,12 @@ class Progress:
         self.body_has_calls = False
         """Whether all ranks know that the loop's body makes calls that all must make."""
         self.stop = False
-        """Whether all ranks know that some rank has asked for the end after this step."""
+        """Whether all ranks know that some rank has requested to end after this step."""
         self._first_epoch = loader.ledger.epoch
         self._first_batch = 0
         self._factor = 1.0
         self._scaled_for: tuple[int, Adaptation | None] = _NOTHING
-        """The size of the world, and the batch, that the factor is for."""
+        """The size of the world, and the adaptation, for which the factor was set."""
 
     @property
     def is_over(self) -> bool:
@@ -88,15 +88,15 @@ class Progress:
         return self._loader.ledger.epoch >= self._first_epoch + self._epochs or self.stop
 
     def begin(self, *, is_lost: bool) -> None:
-        """Take rank 0's state, which no rank has trained yet: that of the last checkpoint if there is one.
+        """Begin with rank 0's state: initial, or from the last checkpoint, if there is one.
 
         A collective. The other ranks get it by `follow`.
 
         Args:
-            is_lost: whether there was a state, with steps that may count.
+            is_lost: whether a trained state existed, and was lost.
 
         Raises:
-            StateLostError: there was a state, and there is no checkpoint.
+            StateLostError: the trained state was lost, and there is no checkpoint.
         """
         world = self._session.world
         self._first_batch = sum(self._loader.counts(world.size))
@@ -125,10 +125,10 @@ class Progress:
         return msgspec.msgpack.encode(msgspec.structs.replace(self._record(), stop=False))
 
     def follow(self, text: bytes) -> None:
-        """Take over the progress of another rank, or of a checkpoint.
+        """Adopt the progress of another rank, or of a checkpoint.
 
         Args:
-            text: the text that `told` or `kept` has returned.
+            text: the result of `told` or `kept`.
         """
         record = msgspec.msgpack.decode(text, type=_Record)
         self.step, self._first_epoch = record.step, record.first_epoch
@@ -150,7 +150,7 @@ class Progress:
         """Set the learning rate for a world.
 
         Args:
-            size: the number of ranks that have a part in its steps.
+            size: the number of ranks that contribute to its steps.
         """
         scaled_for = (size, self._adapted())
         if scaled_for == self._scaled_for:

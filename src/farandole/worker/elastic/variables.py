@@ -8,10 +8,11 @@ from farandole.errors import InvalidRequestError
 
 
 def variables_of(thing: Any) -> list[Any] | None:
-    """Return the variables of a thing, in an order that is the same on all ranks; None if it has none.
+    """Return the variables of an object, in an order that is the same on all ranks; None if it has none.
 
     Args:
-        thing: a variable, a list of things, or an object with `variables`: Keras' models and optimizers, modules.
+        thing: a variable, an object with `variables`, such as a Keras model, an optimizer or a module, or a list of
+            these.
     """
     if hasattr(thing, "assign") and hasattr(thing, "numpy"):
         return [thing]
@@ -26,12 +27,12 @@ def variables_of(thing: Any) -> list[Any] | None:
 
 
 def is_built(thing: Any) -> bool:
-    """Return whether a model or an optimizer of Keras has its variables."""
+    """Return whether a Keras model or optimizer has created its variables."""
     return bool(getattr(thing, "built", True))
 
 
 def check_built(name: str, thing: Any) -> None:
-    """Raise InvalidRequestError if a thing has no variables yet."""
+    """Raise InvalidRequestError if an object has not created its variables yet."""
     if not is_built(thing):
         raise InvalidRequestError(
             f"{name} must be built first, as it has no variables yet that other workers could get: call "
@@ -40,6 +41,6 @@ def check_built(name: str, thing: Any) -> None:
 
 
 def build_optimizer(optimizer: Any, trainable: list[Any]) -> None:
-    """Let an optimizer of Keras make its variables; do nothing if it has them, or makes them in another way."""
+    """Make a Keras optimizer create its variables; do nothing if it has them, or creates them in another way."""
     if trainable and not is_built(optimizer) and hasattr(optimizer, "build"):
         optimizer.build(trainable)

@@ -23,13 +23,13 @@ class VariablesState(ObjectState):
         bcast_array: Callable[[Any, str], Any],
         **kwargs: Any,
     ) -> None:
-        """Make a state, whose variables count as committed.
+        """Create a state, whose variables count as committed.
 
         Args:
             bcast_object: a function that returns rank 0's object on every rank.
             get_rank: a function that returns this worker's rank.
-            bcast_array: a function that returns rank 0's array, under a name.
-            kwargs: more attributes, with their first values, which can be pickled.
+            bcast_array: a function from an array and a name to rank 0's array.
+            kwargs: further attributes with their initial values, which must be picklable.
         """
         super().__init__(bcast_object, get_rank, **kwargs)
         self._bcast_array = bcast_array
@@ -41,12 +41,12 @@ class VariablesState(ObjectState):
         super().save()
 
     def restore(self) -> None:
-        """Go back to the committed values."""
+        """Return to the committed values."""
         self._write(self._committed)
         super().restore()
 
     def sync(self) -> None:
-        """Give all workers the values of rank 0, and make them the committed ones. A collective.
+        """Broadcast the values of rank 0 to all workers, and commit them. A collective.
 
         Raises:
             InvalidRequestError: this worker's variables differ from rank 0's.
@@ -68,7 +68,7 @@ class VariablesState(ObjectState):
         raise NotImplementedError
 
     def _write(self, values: Sequence[Any]) -> None:
-        """Let the variables have these values."""
+        """Assign values to the variables."""
         raise NotImplementedError
 
 
@@ -76,7 +76,7 @@ class ModelState(VariablesState):
     """The state of a Keras model and its optimizer, available as its attributes `model` and `optimizer`."""
 
     def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
-        """Make a state.
+        """Create a state.
 
         Args:
             model: the model, which must be built.

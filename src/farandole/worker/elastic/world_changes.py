@@ -1,4 +1,4 @@
-"""The worker's side of a changing world: whether the world is to change, and how the next one is entered."""
+"""The worker's side of a change of the world: whether the world is about to change, and how to enter the next one."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from farandole.worker.core import basics
 
 
 class Change(msgspec.Struct, frozen=True):
-    """The fate of the current world at the end of a step."""
+    """A change of the world that is due at the end of a step."""
 
     added: int
-    """The number of newcomers that wait."""
+    """The number of waiting newcomers."""
     removed: int
-    """The members that must leave."""
+    """The number of members that must leave."""
     reason: str
     """The reason in one line, for the user."""
 
@@ -26,14 +26,14 @@ def is_elastic() -> bool:
 
 
 def pending_change() -> Change | None:
-    """Return the roster's change of the current world that this worker has not followed yet, or None."""
+    """Return the announced change of the current world that this worker has not followed yet, or None."""
     notices = basics.current().notices
     notice = None if notices is None else notices.change
     return None if notice is None else Change(notice.added, notice.removed, notice.reason)
 
 
 def coming() -> int:
-    """Return the number of workers that have been started and have not arrived yet."""
+    """Return the number of workers that have been started and have not joined yet."""
     notices = basics.current().notices
     return 0 if notices is None else notices.coming
 
@@ -44,12 +44,12 @@ def is_broken() -> bool:
 
 
 def arrive() -> World:
-    """Enter a world, if `init()` has only previewed it: it does not wait for the preparations of other workers.
+    """Enter a world, if `init()` has only previewed it: `init()` does not wait while other workers prepare.
 
-    No-op for a worker that is in a world already.
+    No-op for a worker that is already in a world.
 
     Raises:
-        EvictedError, StartError: as `reform`.
+        EvictedError, StartError: as in `reform`.
     """
     return reform() if basics.current().world.generation == 0 else basics.current().world
 
@@ -57,15 +57,15 @@ def arrive() -> World:
 def reform(open: bool = True) -> World:
     """Leave the world, which ends for all its workers, and enter the next one, in the same process.
 
-    Blocks until there is one. The session, its engine and the content of the arena stay; process sets except the
+    Blocks until there is one. The session, its engine and the content of the arena are kept; process sets except the
     world's own are unregistered.
 
     Args:
-        open: whether newcomers may come into it; not in the middle of a step.
+        open: whether newcomers may enter it; false in the middle of a step.
 
     Raises:
         EvictedError: this worker has been removed from the job.
-        StartError: there is no next world: the job is not elastic, or has too few workers for too long.
+        StartError: there is no next world: the job is not elastic, or has had too few workers for too long.
     """
     change = pending_change()
     rank = basics.rank()
@@ -75,10 +75,10 @@ def reform(open: bool = True) -> World:
 
 
 def trained(training: int = 0) -> None:
-    """Record that this worker holds the job's state from now on, so that others may get it from this one.
+    """Record that this worker has the job's state from now on, so that others may get it from here.
 
     Args:
-        training: the number of the training among the script's, from 1 on; 0: they are not counted.
+        training: the number of the training among the script's, from 1; 0: trainings are not counted.
     """
     session = basics.current()
     if (training or not session.trained) and session.roster is not None:

@@ -1,1 +1,1 @@
-"""Reduction of a training step's gradients, for any framework; it begins in `reducer` and `gradient_front_end`."""
+"""Reduction of a training step's gradients, for any framework; start reading in `reducer` and `gradient_front_end`."""

@@ -1,4 +1,4 @@
-"""Gives gradients their views of the arena, and prepares their requests."""
+"""Assigns views of the arena to gradients, and prepares their requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from farandole.worker.gradients.views import allocate
 
 
 class ArenaViews:
-    """Knows which entries of a reducer have no view yet."""
+    """The entries of a reducer that have no view yet."""
 
     def __init__(self, context: Context) -> None:
         """Begin without entries."""
@@ -32,10 +32,10 @@ class ArenaViews:
             entry.detach()
 
     def give(self, session: Session) -> bool:
-        """Give views to gradients that turned out to be dense, and prepare the requests of their bundles.
+        """Assign views to gradients that have turned out to be dense, and prepare the requests of their bundles.
 
         Returns:
-            Whether there were any.
+            Whether there were such gradients.
         """
         # Gradients on devices may have got views of buckets meanwhile, and others at the last call.
         self._without = [entry for entry in self._without if entry.view is None]

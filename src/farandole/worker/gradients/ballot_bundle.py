@@ -1,7 +1,7 @@
-"""The ballot of a step as one more gradient: a rank's requests to all when the step counts.
+"""The ballot of a step, a rank's requests to all ranks when the step counts, in the form of another gradient.
 
-It has the element type and the operation of the gradients, so that it travels in one bucket with them. Each question is
-an element that the reduction leaves as it is while no rank asks, and changes as soon as one does.
+It has the element type and the operation of the gradients, so that it is sent in one bucket with them. Each request is
+an element that the reduction does not change if no rank makes the request, and changes if any does.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ _BF16_MINUS_ZERO = 0x8000
 
 
 class BallotBundle(Bundle):
-    """A bundle without gradients."""
+    """A bundle that contains the ballot, and no gradients."""
 
     __slots__ = ("_asked", "_dtype", "_format", "_name", "_of_all", "_of_this_rank", "_options", "_silence")
 
     def __init__(self, name: str, dtype: DType | None, options: ReduceOptions) -> None:
-        """Make one that goes with gradients.
+        """Create a ballot that is sent with gradients.
 
         Args:
             name: the name of its request, the same on all ranks.
-            dtype: the element type of the gradients, so that they share a bucket; float32 if they are not
-                floating-point numbers.
+            dtype: the element type of the gradients, so that the ballot shares their bucket; if they are not
+                floating-point numbers, float32 is used.
             options: the options of the reduction.
         """
         super().__init__(())
@@ -72,7 +72,7 @@ class BallotBundle(Bundle):
 
     @property
     def outcome(self) -> list[bool]:
-        """The requests of any rank, once the ballot has travelled."""
+        """The requests of all ranks together, once the ballot has been reduced."""
         values = struct.unpack(self._code(len(self._asked)), self._of_all)
         if self._dtype == DType.BF16:
             values = tuple(0 if value == _BF16_MINUS_ZERO else value for value in values)

@@ -1,7 +1,7 @@
 """The memory of gradients: flat buckets in the arena or on a GPU, so that collectives use them without copying.
 
-A bucket has one element type. Gradients lie in it in reverse order of their registration, which is about the order in
-which a backward pass finishes them, so that gradients that are ready together lie together.
+A bucket has one element type. Gradients lie in it in reverse order of their registration, which is roughly the order in
+which a backward pass finishes them, so that gradients that are ready together are adjacent.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def plan_buckets(layouts: Sequence[Layout], limits: Sequence[int] = ()) -> list[
 
     Args:
         layouts: the layouts of the gradients.
-        limits: the largest sizes of the buckets of an element type in bytes: of the first, the second, and so on; the
-            last one is that of all further buckets, too. A larger gradient is alone in its bucket. Without limits,
-            there is one bucket of each type.
+        limits: the maximum sizes, in bytes, of the first, second, ... bucket of an element type; the last one also
+            applies to all further buckets. A larger gradient is alone in its bucket. Without limits, there is one
+            bucket of each type.
     """
     plans: list[tuple[DType, list[Placement]]] = []
     sizes: list[int] = []

@@ -1,4 +1,4 @@
-"""The calls of a step that have begun and have not been waited for yet."""
+"""The calls of a step that have been started, and not waited for yet."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from farandole.worker.gradients.entry import Bundle
 class _CallInFlight(NamedTuple):
     number: int
     store: Callable[[Any], None]
-    """Puts its result into the gradients."""
+    """Stores the result of the call in the gradients."""
     bundle: Bundle | None
-    """The bundle of the call; None for a submit batch, which knows its own bundles."""
+    """The bundle of the call; None for a submit batch, which has its own list of bundles."""
 
 
 class CallsInFlight:
-    """Calls, in the order in which they were begun."""
+    """Calls in flight, in the order in which they were started."""
 
     def __init__(self) -> None:
         self._calls: list[_CallInFlight] = []
@@ -31,7 +31,7 @@ class CallsInFlight:
         self._calls.append(_CallInFlight(session.handles.begin(call), store, bundle))
 
     def finish(self, session: Session) -> Exception | None:
-        """Wait for all calls and put their results into the gradients; return the first error."""
+        """Wait for all calls and store their results in the gradients; return the first error."""
         error: Exception | None = None
         for call in self._calls:
             failure = _finish_one(session, call)
@@ -62,7 +62,7 @@ def _finish_one(session: Session, call: _CallInFlight) -> Exception | None:
 
 
 def explained(error: Exception, bundle: Bundle) -> Exception:
-    """Return an error of a bundle, with the facts that only this rank knows about it."""
+    """Return an error of a bundle, with the facts about it that only this rank knows."""
     absent = bundle.absent_names()
     if not absent or not isinstance(error, MismatchError):
         return error

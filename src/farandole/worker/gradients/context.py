@@ -1,4 +1,4 @@
-"""The session and the world in which a step is taken, and the way in which it goes on when that world breaks."""
+"""The session and the world in which a step is taken, and how it continues when that world breaks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from farandole.worker.gradients.reduce_options import ReduceOptions
 
 
 class Context:
-    """The world and options in which the present step began. The reducer writes it, at the first gradient of a step.
+    """The world and options in which the present step began. The reducer sets it at the first gradient of a step.
 
     Attributes:
         options: the options of the reduction.
@@ -21,7 +21,7 @@ class Context:
         generation: the generation of the world in which the step began.
         times_made_alike: the session's `times_made_alike` when the step began.
         keeps: whether this rank's own gradients are kept until the step counts.
-        has_next_world: whether there may be a next world when this one breaks.
+        has_next_world: whether another world may follow when this one breaks.
     """
 
     __slots__ = ("generation", "has_next_world", "keeps", "options", "session", "times_made_alike")
@@ -35,7 +35,7 @@ class Context:
 
     @property
     def entered(self) -> Session:
-        """Return the session of the step under way."""
+        """Return the session of the current step."""
         assert self.session is not None
         return self.session
 
@@ -46,18 +46,18 @@ class Context:
 
     @property
     def step_retry(self) -> Retry | None:
-        """Return the object that lets a step count by these gradients; None if they are those of only some ranks."""
+        """Return the object that counts a step by these gradients; None if they are reduced among only some ranks."""
         return self.retry if self.options.process_set.process_set_id == 0 else None
 
     def share(self) -> float:
-        """Return the factor of this rank's gradients with which all samples of a step count alike."""
+        """Return the factor of this rank's gradients that gives all samples of a step equal weight."""
         # Written out, without calls of other properties: this runs for each gradient of each step.
         retry = None if self.session is None else self.session.retry
         return 1.0 if retry is None or self.options.op != Average else retry.share
 
     @contextmanager
     def loss_left_to_finish(self) -> Iterator[None]:
-        """Let a backward pass go on when the world breaks, if the end of the step handles that."""
+        """Ignore a break of the world during a backward pass, if the end of the step handles it."""
         try:
             yield
         except HorovodInternalError as error:

@@ -1,11 +1,11 @@
-"""Gradients on devices that travel together: one request for each bucket, from flat memory of the device.
+"""Gradients on devices that are reduced together: one request for each bucket, from flat memory of the device.
 
-A gradient on a device costs kernels and events, whatever its size, so bundles of one gradient become larger ones, in
-the order in which a backward pass finishes gradients. The first bucket is small, so that the reduction begins early.
+Each gradient on a device costs kernels and events, whatever its size, so bundles of one gradient are merged, in the
+order in which a backward pass finishes gradients. The first bucket is small, so that the reduction begins early.
 
-Buckets follow from facts that are the same on all ranks: the gradients, their order, and which of them are trained
-and dense. A step in which that changes takes the general way, and new buckets are made at its end. When ranks may have
-come that were not there in earlier steps, there are no buckets for one step, which shows all ranks the same.
+Buckets are determined by facts that are the same on all ranks: the gradients, their order, and which of them are
+trained and dense. A step in which these change takes the general way, and new buckets are made at its end. When ranks
+may have joined, there are no buckets for one step, in which all ranks see the same facts.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from farandole.worker.gradients.flat_memory import FlatMemory
 
 
 class MakeFlatMemory(Protocol):
-    """Makes the memory of a bucket."""
+    """A function that allocates the memory of a bucket."""
 
     def __call__(self, entries: Sequence[Entry], bucket: Bucket, *, keeps: bool) -> FlatMemory:
-        """Make the memory, and move gradients into it.
+        """Allocate the memory, and move gradients into it.
 
         Args:
             entries: the entries of the gradients, in the order of the bucket's placements.
             bucket: the plan of the memory.
-            keeps: whether it has a twin, which keeps this rank's own gradients.
+            keeps: whether the memory has a twin, which keeps this rank's own gradients.
         """
 
 
@@ -36,7 +36,7 @@ LIMITS = 1 << 20, 25 << 20
 
 
 class _DeviceBucket(Bundle):
-    """The bundle of a bucket.
+    """The bundle of a device bucket.
 
     Attributes:
         parts: the bundles that it replaces.
@@ -65,14 +65,14 @@ class _DeviceBucket(Bundle):
 
 
 class DeviceBuckets:
-    """Replaces a reducer's bundles by buckets, and puts the bundles back."""
+    """Replaces a reducer's bundles by buckets, and restores the bundles."""
 
     def __init__(self, bundles: list[Bundle], make_memory: MakeFlatMemory | None) -> None:
-        """Make none yet.
+        """Begin without buckets.
 
         Args:
             bundles: the reducer's bundles, which are changed here.
-            make_memory: a function that makes the memory of a bucket; None: gradients cannot travel together.
+            make_memory: a function that allocates the memory of a bucket; None: buckets are not possible.
         """
         self._bundles = bundles
         self._make_memory = make_memory
@@ -88,12 +88,12 @@ class DeviceBuckets:
             self._candidates += bundles
 
     def drop(self) -> None:
-        """Put all bundles back, because the session has ended, or newcomers may not know the buckets."""
+        """Restore all bundles, because the session has ended, or newcomers may not know the buckets."""
         self._dissolve(self._buckets)
         self._candidates = list(self._given)
 
     def give(self, *, keeps: bool) -> list[Bundle]:
-        """Make buckets of gradients that turned out to be dense.
+        """Make buckets of gradients that have turned out to be dense.
 
         Args:
             keeps: whether the buckets keep this rank's own gradients.
@@ -157,7 +157,7 @@ class DeviceBuckets:
 
 
 def _shared_device(entries: Sequence[Entry]) -> Hashable | None:
-    """Return the device on which all of these gradients can lie as elements of one type."""
+    """Return the device on which all of these gradients can be stored as elements of one type, or None."""
     device, *others = {entry.device for entry in entries}
     dtype, *other_dtypes = {entry.dtype for entry in entries}
     if device is None or others or dtype is None or other_dtypes:

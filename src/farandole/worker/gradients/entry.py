@@ -1,7 +1,7 @@
 """The reducer's record of each gradient.
 
-Each gradient has an *entry*; the entries that are submitted together form a *bundle* (one entry, unless the user asked
-for groups, or it is a device bucket).
+Each gradient has an *entry*; the entries that are submitted together form a *bundle*: one entry, unless the user chose
+groups, or it is a device bucket.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from farandole.worker.gradients.views import View
 
 
 class Entry(ABC):
-    """One gradient and its path. A front end derives a class that knows what a gradient is in its framework.
+    """One gradient and its path. A front end derives a class for the gradients of its framework.
 
-    At first a gradient is sent from the memory in which its framework has put it, by calls that the front end makes
-    (see `GradientFrontEnd.dense_call`). When the reducer has given the entry a *view* of the arena, `put` copies the
-    gradient there, and it needs no call of its own any more.
+    At first, a gradient is sent from its framework's memory, by calls that the front end makes (see
+    `GradientFrontEnd.dense_call`). When the reducer has given the entry a *view* of the arena, `put` copies the
+    gradient there, and no such call is needed.
 
     Attributes:
         name: the name by which the gradients of all ranks are matched.
         bundle: the gradients that it is submitted with.
         missing_passes: the number of backward passes that the step still needs.
-        view: the memory in the arena or in a device bucket that this rank's gradient is sent from and the reduced one
-            lies in; None on the general way.
-        own_view: the memory that this rank's own gradient is sent from instead, so that it outlives its reduction.
-        kept: a copy of this rank's own gradient that outlives its reduction on the general way; else None.
+        view: the memory, in the arena or in a device bucket, from which this rank's gradient is sent and in which the
+            reduced one is stored; None on the general way.
+        own_view: separate memory from which this rank's own gradient is sent, so that it outlives its reduction.
+        kept: on the general way, a copy of this rank's own gradient that outlives its reduction; else None.
         absent: whether zeros stand for a gradient that this rank does not have in this step.
     """
 
@@ -52,7 +52,7 @@ class Entry(ABC):
     @property
     @abstractmethod
     def trained(self) -> bool:
-        """Return whether there will be gradients; a frozen parameter takes no part in a step."""
+        """Return whether the parameter is trained; a frozen one takes no part in a step."""
 
     @property
     @abstractmethod
@@ -81,14 +81,14 @@ class Entry(ABC):
 
     @abstractmethod
     def wants_view(self) -> bool:
-        """Return whether the gradient is to have a view, as far as its first steps have shown.
+        """Return whether the gradient should have a view, judged by its first steps.
 
         The view is one of a bucket on the entry's `device`, or of the arena if there is no such device.
         """
 
     @abstractmethod
     def attach(self) -> None:
-        """Record that `view` and perhaps `own_view` have been given, and move the gradient into the view."""
+        """Move the gradient into `view`, which the reducer has set, perhaps together with `own_view`."""
 
     @abstractmethod
     def detach(self) -> None:
@@ -98,14 +98,14 @@ class Entry(ABC):
     def put(self, share: float) -> bool:
         """Copy the gradient, multiplied by `share`, to the memory that it is sent from; zeros if there is none.
 
-        After that the gradient of the framework is the view. With a share of 0 it may be anything, also not a number.
+        After that, the framework's gradient is the view. With a share of 0, it may have any value, including NaN.
 
         Returns:
-            Whether it could be put there; otherwise it takes the general way in this step.
+            Whether this was possible; otherwise the gradient takes the general way in this step.
         """
 
     def is_in_use(self) -> bool:
-        """Return whether the user still holds an earlier gradient in the view, which must not be overwritten."""
+        """Return whether the user still has an earlier gradient in the view, which must not be overwritten."""
         return False
 
     @abstractmethod
@@ -128,11 +128,11 @@ class Entry(ABC):
 
     @abstractmethod
     def restore(self) -> None:
-        """Let a copy of `kept` be the gradient."""
+        """Set the gradient to a copy of `kept`."""
 
     @abstractmethod
     def weight(self, share: float) -> None:
-        """Multiply the gradient, if there is one. With a share of 0 it may be anything, also not a number."""
+        """Multiply the gradient, if there is one. With a share of 0, it may have any value, including NaN."""
 
     # --- for ranks that lack a reduced gradient --------------------------------------------------------------------
 
@@ -142,10 +142,10 @@ class Entry(ABC):
 
     @abstractmethod
     def adopt(self, state: Any) -> None:
-        """Let the gradient be what `state_of` has returned on another rank."""
+        """Set the gradient from the result of `state_of` on another rank."""
 
     def let_go(self) -> None:
-        """Record that `LastReduced` does not hold the last reduced gradient any more."""
+        """Record that `LastReduced` no longer keeps the last reduced gradient."""
         return
 
 
@@ -153,13 +153,13 @@ class Bundle:
     """The entries that are submitted together.
 
     Attributes:
-        missing: entries that still need backward passes.
+        missing: number of entries that still need backward passes.
         launched: whether its gradients are in flight, or have arrived.
         generation: the generation of the world in which they were launched.
         share: the factor by which this rank's gradients were multiplied there.
         broken: whether its gradients were not reduced, because that world broke.
         kept: whether this rank's own gradients of this step are kept.
-        submission: if all entries have a view of the arena: the requests, made once and used in every step.
+        submission: the requests, made once and used in every step, if all entries have a view of the arena.
         nbytes: the size of all views together, in bytes.
         flat: the memory of the bundle, if it is a device bucket; else None.
     """
@@ -196,7 +196,7 @@ class Bundle:
 
         Args:
             share: the factor by which this rank's gradients are multiplied.
-            keeps: whether they are copied beside the views, so that they outlive their reduction.
+            keeps: whether they are copied to memory other than the views, so that they outlive their reduction.
         """
         if self.kept:  # The entries were launched before, in a world that has ended meanwhile.
             return all(entry.kept is None for entry in self.entries)
@@ -214,7 +214,7 @@ class Bundle:
         return True
 
     def weight(self, share: float) -> None:
-        """Weight gradients that have been put for the world in which they will be reduced."""
+        """Weight the gradients, after `put`, for the world in which they will be reduced."""
         if share != self.share and self.share:
             self._scale(share / self.share)
         self.share = share

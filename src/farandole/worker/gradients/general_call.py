@@ -1,4 +1,4 @@
-"""The call of gradients that have no view of the arena, as front ends make it."""
+"""The call for gradients that have no view of the arena, which front ends make."""
 
 from __future__ import annotations
 
@@ -13,4 +13,4 @@ class GeneralCall(NamedTuple):
 
     call: Call
     store: Callable[[Any], None]
-    """Puts the result of the call into the gradients."""
+    """Stores the result of the call in the gradients."""

@@ -1,4 +1,4 @@
-"""The operations that the reducer needs from a framework, beside its entries."""
+"""The operations that the reducer needs from a framework, besides those of its entries."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ class GradientFrontEnd(Protocol):
     """The adapter of one framework. The reducer calls it in the thread that calls the reducer."""
 
     def watch(self, entry: Entry, reducer: weakref.ref[GradientReceiver]) -> Callable[[], None]:
-        """Let `reducer().on_gradient(entry)` be called whenever a backward pass has finished a gradient.
+        """Register a hook that calls `reducer().on_gradient(entry)` when a backward pass has finished a gradient.
 
-        The gradients of a step come in any order and from any thread. The framework may keep what this makes longer
-        than the optimizer lives, so it must not hold the reducer itself.
+        The gradients of a step come in any order and from any thread. The framework may keep the hook longer than the
+        optimizer exists, so it must not have a reference to the reducer itself.
 
         Returns:
-            A function that ends this.
+            A function that removes the hook.
         """
 
     def at_end_of_backward(self, callback: Callable[[], None]) -> bool:
-        """Call back when the backward pass that runs in this thread ends.
+        """Register a callback for the end of the backward pass that is running in this thread.
 
         Returns:
-            Whether it will be called. False if no backward pass runs; then the reducer does not wait.
+            Whether it will be called. False if no backward pass is running; then the reducer does not wait.
         """
 
     def dense_call(self, session: Session, entries: Sequence[Entry]) -> GeneralCall:
         """Return a call that reduces gradients together, wherever they are; zeros for those that are absent."""
 
     def sparse_call(self, session: Session, entry: Entry) -> GeneralCall:
-        """Return a call that gathers and adds up the stored elements of all ranks' gradients.
+        """Return a call that gathers and adds the stored elements of all ranks' sparse gradients.
 
         Raises:
             InvalidRequestError: there is no such reduction of sparse gradients.
@@ -50,13 +50,13 @@ class GradientFrontEnd(Protocol):
 
     @property
     def uses_views(self) -> bool:
-        """Return whether gradients may travel through the arena, because they are not changed on the way."""
+        """Return whether gradients may be sent through the arena, because they are not compressed."""
 
     def forget_residuals(self) -> None:
-        """Drop the residuals of compression: a broken world left them incomplete, or they are another rank's."""
+        """Drop the residuals of compression: a broken world left them incomplete, or they belong to another rank."""
 
     def present(self, bundles: Sequence[Bundle]) -> list[tuple[Entry, Any]]:
         """Return the present gradients in the framework's own form, each with its entry."""
 
     def versions(self, gradients: Sequence[tuple[Entry, Any]]) -> list[int]:
-        """Return numbers, one of which changes when a gradient is written to, as far as the framework knows."""
+        """Return version numbers, one of which changes when the framework writes to a gradient."""

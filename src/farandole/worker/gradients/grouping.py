@@ -1,4 +1,4 @@
-"""The groups of gradients that travel together, as the user chooses with `groups`."""
+"""The groups of gradients that are reduced together, which the user chooses by `groups`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ def grouped(keys: Sequence[Hashable], groups: int | Sequence[Sequence[Hashable]]
     """Return the groups of gradients that are reduced together, as places in `keys`; None if `groups` is None.
 
     Args:
-        keys: the keys of the gradients, or of what they are gradients of, in order.
+        keys: the keys of the gradients, or of their variables, in order.
         groups: the number of groups of neighbours, the larger groups first; or the keys that belong together: all
-            others are alone, and keys that are not among `keys` are left out.
+            others are alone, and keys that are not among `keys` are ignored.
 
     Example:
         >>> grouped("abcde", 2)

@@ -1,8 +1,8 @@
-"""The reduced gradients of the step that counted last, for ranks that lack them when the world breaks.
+"""The reduced gradients of the last step that counted, for ranks that lack them when the world breaks.
 
-They are not copied: a gradient that lies in its view stays there until the next step's is reduced, unless it is written
-over. Frameworks count the writes that they know of. Other writes are detected once, in the first step in which
-gradients have views.
+They are not copied: a gradient in its view stays there until the next step's is reduced, unless it is overwritten.
+Frameworks count the writes that they know of. Other writes are detected once, in the first step in which gradients have
+views.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class LastReduced:
         self._kept, self._versions, self._buckets, self._checksums = [], [], [], None
 
     def are_intact(self) -> bool:
-        """Return whether they are unchanged."""
+        """Return whether the gradients are unchanged."""
         if self._versions != self._front_end.versions(self._kept):
             return False
         return self._checksums is None or self._checksums == self._sums()
@@ -61,7 +61,7 @@ class LastReduced:
         return {entry.name: entry.state_of(gradient) for entry, gradient in self._kept}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Let the gradients be those that another rank has kept."""
+        """Replace the gradients by those that another rank has kept."""
         for bundle in self._bundles:
             for entry in bundle.entries:
                 if entry.name in state:

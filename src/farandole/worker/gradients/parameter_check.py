@@ -1,10 +1,10 @@
-"""The check that all ranks train the same parameters: one small collective beside a first step, and more if asked for.
+"""The check that all ranks train the same parameters: a small collective in the first step, and more if requested.
 
-Each rank makes one number of its parameters, a *digest*. The check begins with a step of the optimizer and its outcome
-is read in a later one, or by a thread where steps are compiled, so no rank ever waits for it: a rank that leaves out
-its first step, as a gradient scaler may decide on some ranks only, delays no other rank. The ranks' digests are added
-up, and their squares, because a sum is the one collective in which ranks that have joined may take part: they have no
-more steps, and count as nothing.
+Each rank computes one number from its parameters, a *digest*. The check begins with a step of the optimizer and its
+outcome is read in a later one, or by a thread if steps are compiled, so no rank ever waits for it: a rank that skips
+its first step, as a gradient scaler may on some ranks, delays no other rank. The digests and their squares are summed
+over the ranks, because a sum is the one collective in which ranks that have called `join` take part: they contribute
+zeros.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _begin = Forms(PlainMemory()).runner(ALLREDUCE, Form(later=True))
 class ParameterCheck:
     """The check of one optimizer.
 
-    In elastic jobs nothing is checked: there, states and loops give all ranks the same parameters, and a newcomer's
-    first step is not the others' first one.
+    In elastic jobs nothing is checked: there, states and loops synchronize the parameters, and a newcomer's first step
+    is not the first one of the others.
     """
 
     def __init__(self, name: str, process_set: ProcessSet, advice: str, *, steps_are_traced: bool = False) -> None:
@@ -57,8 +57,8 @@ class ParameterCheck:
             name: the name by which the checks of all ranks are matched.
             process_set: the ranks that take part.
             advice: the line to add to a script whose ranks begin with different parameters.
-            steps_are_traced: whether a step may be compiled, so that `step` is called once and for all. Then a thread
-                reads the outcome.
+            steps_are_traced: whether steps may be compiled, so that `step` is called only once. Then a thread reads the
+                outcome.
         """
         self._name = name
         self._process_set = process_set
@@ -69,11 +69,11 @@ class ParameterCheck:
         self._call: tuple[Session, int] | None = None
 
     def step(self, digest: Callable[[], int | None]) -> None:
-        """Begin a check if one is due in this step, and tell the user the outcome of the last one.
+        """Begin a check if one is due in this step, and report the outcome of the last one to the user.
 
         Args:
-            digest: a function that returns the digest of this rank's parameters, as they are before the step; None if
-                they are not known, whereupon this rank counts as nothing.
+            digest: a function that returns the digest of this rank's parameters before the step; None if they are not
+                known: then this rank contributes zeros.
         """
         if self._call is not None and not self._steps_are_traced:
             self._look()
@@ -107,7 +107,9 @@ class ParameterCheck:
             time.sleep(_LOOK_SECONDS)
 
     def _look(self) -> bool:
-        """Tell the user the outcome of the check in flight if there is one; return whether there is none to come."""
+        """Report the outcome of the check in flight, if there is one, to the user; return whether none is in flight any
+        more.
+        """
         assert self._call is not None
         session, call = self._call
         # If its world has ended, other calls say so. A session that is closed meanwhile no longer knows the call.
@@ -136,10 +138,10 @@ class ParameterCheck:
 
 
 def are_equal(count: int, total: int, squares: int) -> bool:
-    """Return whether numbers are all equal.
+    """Return whether all of some numbers are equal.
 
     Args:
-        count: the number of them.
+        count: how many numbers there are.
         total: their sum.
         squares: the sum of their squares, which is smallest if all are equal.
 

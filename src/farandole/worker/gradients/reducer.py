@@ -1,25 +1,26 @@
-"""Reduces the gradients of a training step while its backward passes still run.
+"""Reduces the gradients of a training step while its backward passes are still running.
 
 Each gradient has an *entry*, in a *bundle* (see `entry`). The front end calls `on_gradient` for each gradient of each
 backward pass; when every entry of a bundle has seen enough passes, the bundle is *launched*. `finish` launches the
-bundles that no backward pass has completed, so that a branch which one rank did not take does not block other ranks,
-and waits for all.
+bundles that no backward pass has completed, so that a branch that one rank did not take does not block other ranks, and
+waits for all.
 
-A dense gradient in host memory has a *view* of the arena: it is copied there when it is launched and lives there from
-then on. Launched bundles leave in *submit batches* (see `submit_batch`). An entry gets its view at the end of its
-first step, when it is known that it has gradients and that they are dense (see `arena_views`). Until then, and with
-compression always, gradients take the *general way*: the front end makes a call for them (see `gradient_front_end`).
-Sparse gradients are gathered, or made dense for the reduction. Gradients on a GPU take the general way, too, and after
-their first step several of them together (see `device_buckets`).
+A dense gradient in host memory has a *view* of the arena: it is copied there when it is launched and remains there.
+Launched bundles are sent in *submit batches* (see `submit_batch`). An entry gets its view at the end of its first step,
+when it is known that it has gradients and that they are dense (see `arena_views`). Until then, and with compression
+always, gradients take the *general way*: the front end makes a call for them (see `gradient_front_end`). Sparse
+gradients are gathered, or made dense for the reduction. Gradients on a GPU also take the general way, and after their
+first step several of them together (see `device_buckets`).
 
-Where workers come and go, this rank's own gradients are kept until the step counts. When the world breaks, the
-survivors reduce once more, in the next world, what was reduced in the broken one or was to be; unless some rank has all
-reduced gradients, and gives them to the others. The step counts on a rank that has all gradients, and every rank's
-*ballot*, which is the last of them (see `step_ballot`).
+In elastic jobs, this rank's own gradients are kept until the step counts. When the world breaks, the survivors reduce
+all gradients of the step again in the next world, unless some rank has all reduced gradients, and sends them to the
+others. The step counts on a rank that has all gradients, and every rank's *ballot*, which is the last of them (see
+`step_ballot`).
 
-Everything that belongs to one session (views, native requests) is made anew when the session changes.
+Everything that belongs to one session (views, native requests) is recreated when the session changes.
 
-A backward pass may finish gradients in several threads, so what entries of several threads share is under a lock.
+A backward pass may finish gradients in several threads, so data that entries of several threads share is protected by a
+lock.
 """
 
 from __future__ import annotations
@@ -56,10 +57,10 @@ class GradientObserver(Protocol):
     """An observer of gradients before and after they are reduced."""
 
     def computed(self, entry: Entry) -> None:
-        """See a gradient that a backward pass has computed, before it is sent. Called in any thread."""
+        """Called with a gradient that a backward pass has computed, before it is sent. In any thread."""
 
     def reduced(self, entries: Iterable[Entry]) -> None:
-        """See the reduced gradients of a step."""
+        """Called with the reduced gradients of a step."""
 
 
 class Reducer:
@@ -68,8 +69,8 @@ class Reducer:
     Attributes:
         observer: an observer of the gradients, or None.
         passes: the number of backward passes for each step.
-        step_is_lost: whether the world has broken, and the gradients of the step were not kept, so that it must not be
-            made.
+        step_is_lost: whether the world has broken, and the gradients of the step were not kept, so that the optimizer
+            must skip it.
     """
 
     def __init__(
@@ -81,14 +82,14 @@ class Reducer:
         passes: int,
         make_memory: MakeFlatMemory | None = None,
     ) -> None:
-        """Watch the gradients.
+        """Create a reducer, and watch the gradients.
 
         Args:
             front_end: the front end of the framework that computes the gradients.
             bundles: the entries; those of one inner sequence are reduced together.
             options: the options of the reduction.
             passes: the number of backward passes for each step.
-            make_memory: a function that makes the memory of device buckets; None: there are none.
+            make_memory: a function that allocates the memory of device buckets; None: there are none.
         """
         self.passes = passes
         self.step_is_lost = False
@@ -139,7 +140,7 @@ class Reducer:
         """Launch the bundles that are not launched yet, and wait for all. Every entry then has its reduced gradient.
 
         Args:
-            steps: whether the optimizer takes its step at once; otherwise the gradients may be changed before it does.
+            steps: whether the optimizer's step follows at once; otherwise the gradients may be changed before it.
 
         Raises:
             HorovodInternalError: a gradient could not be reduced; all others were waited for.
@@ -230,7 +231,7 @@ class Reducer:
             self._begin(bundle, self._front_end.sparse_call(session, entry))
 
     def _keep(self, bundle: Bundle) -> None:
-        """Keep this rank's own gradients, which are about to be overwritten by the reduced ones, and weight them."""
+        """Save this rank's own gradients, which the reduced ones will overwrite, and weight them."""
         context = self._context
         if context.retry is None:
             return
@@ -271,7 +272,7 @@ class Reducer:
             raise error
 
     def _finish_in_some_world(self, retry: Retry) -> None:
-        """Finish, in this world or the next ones, and let the step count."""
+        """Finish the reduction, in this world or the next ones, and count the step."""
         while True:
             error = self._run_out()
             if error is not None and not retry.broken(error):
@@ -297,7 +298,7 @@ class Reducer:
         return self._bundles if self._ballot.bundle is None else [*self._bundles, self._ballot.bundle]
 
     def _take_up_again(self) -> None:
-        """Let the bundles that were not reduced in the current world be launched once more."""
+        """Mark the bundles that were not reduced in the current world to be launched again."""
         generation = self._context.entered.world.generation
         self._front_end.forget_residuals()
         for bundle in self._all_bundles():

@@ -1,4 +1,4 @@
-"""The requests of gradients that travel through the arena: made once, used in every step."""
+"""The requests of gradients with views of the arena: made once, used in every step."""
 
 from __future__ import annotations
 

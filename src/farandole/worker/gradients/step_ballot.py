@@ -1,4 +1,4 @@
-"""The ballot of a step: when it is sent, and what this rank requests on it because of its gradients."""
+"""The ballot of a step: when it is sent, and this rank's requests on it that concern its gradients."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from farandole.worker.gradients.submit_batch import BatchQueue
 
 
 class StepBallot:
-    """The ballot that travels with the last gradients of each step.
+    """The ballot that is sent with the last gradients of each step.
 
-    A rank may be asked for its reduced gradients after it has gone on to the next step. Where it might have changed
-    them by then, it asks on its ballot that all ranks *meet*: none goes on before all have their gradients.
+    A rank may be asked for its reduced gradients when it is already in the next step. If it may have changed them by
+    then, it requests on its ballot that all ranks *meet*: none continues before all have their gradients.
 
     Attributes:
-        bundle: the ballot itself; None until the first step of a session is cast.
+        bundle: the ballot itself; None until the first ballot of a session is cast.
         first_in_views: whether this is the first step in which some gradients have views.
-        on_general_way: whether some gradients of this step have travelled without a view.
+        on_general_way: whether some gradients of this step were sent without a view.
     """
 
     def __init__(self, context: Context, bundles: Sequence[Bundle], queue: BatchQueue, reduced: LastReduced) -> None:
@@ -59,7 +59,7 @@ class StepBallot:
             self._queue.add(self.bundle)
 
     def cast_early(self) -> None:
-        """Cast the ballot before the end of the step, if nothing else will be launched."""
+        """Cast the ballot before the end of the step, if no other gradients will be launched."""
         if not all(map(Bundle.has_begun, self._bundles)):
             return
         retry = self._retry()
@@ -67,7 +67,7 @@ class StepBallot:
             self.cast()
 
     def outcome(self) -> list[bool]:
-        """Return the requests of any rank, once the ballot has travelled."""
+        """Return the requests of all ranks together, once the ballot has been reduced."""
         assert self.bundle is not None
         return self.bundle.outcome
 
@@ -75,7 +75,7 @@ class StepBallot:
         return self._context.step_retry if self._bundles else None
 
     def _has_to_meet(self) -> bool:
-        """Return whether this rank could not give its reduced gradients to others once it has gone on."""
+        """Return whether this rank, once in the next step, could not send its reduced gradients to others."""
         if not self._context.has_next_world:
             return False
         self._are_changed = self._are_changed or not self._reduced.are_intact()

@@ -1,10 +1,11 @@
-"""Submit batches: gradients that travel together because a backward pass has finished them about the same time.
+"""Submit batches: gradients that are submitted together because a backward pass has finished them at about the same
+time.
 
-Announcing ready gradients to all ranks costs about as much for one as for a hundred, and if every core computes
-this time is taken from the computation. So ready gradients wait for more, until there are `SUBMIT_BATCH_BYTES` of them;
-when the backward pass ends, all of them are submitted.
+Announcing one ready gradient to all ranks costs about as much as announcing a hundred, and if all cores are computing,
+this time is taken from the computation. So ready gradients wait until there are `SUBMIT_BATCH_BYTES` of them; when the
+backward pass ends, all of them are submitted.
 
-The way gradients are batched has no influence on results: the engine decides by each tensor's own size.
+Batching has no influence on results: the engine chooses algorithms by each tensor's own size.
 """
 
 from __future__ import annotations
@@ -27,15 +28,16 @@ Outcome = tuple[Bundle, Exception | None]
 
 
 class SubmitBatch(Pending):
-    """A call of the requests of several bundles whose gradients lie in views. It holds them, and so the views.
+    """A call of the requests of several bundles whose gradients are in views. It keeps the bundles, and so the views,
+    alive.
 
-    It has a result even if requests have failed: each bundle, with its first error or None.
+    Its result, even if requests have failed, is each bundle with its first error or None.
     """
 
     __slots__ = ("_bundles",)
 
     def __init__(self, engine: Engine, bundles: Sequence[Bundle]) -> None:
-        """Take bundles that have a submission, which they keep."""
+        """Create a call of bundles that have submissions, which they still own."""
         parts = [bundle.submission for bundle in bundles if bundle.submission is not None]
         super().__init__(engine, Submission.joined(parts), lambda _: None)
         self._bundles = bundles
@@ -60,7 +62,7 @@ class SubmitBatch(Pending):
 class BatchQueue:
     """Bundles that have been launched and wait for more, until they are submitted together.
 
-    Gradients of several devices are finished by several threads, so what waits is under a lock.
+    Gradients of several devices are finished by several threads, so a lock protects the queue.
     """
 
     def __init__(
@@ -90,7 +92,7 @@ class BatchQueue:
             self._nbytes += bundle.nbytes
 
     def submit_in_time(self) -> None:
-        """Submit the waiting bundles if they are enough; otherwise make sure that the end of the backward pass does."""
+        """Submit the waiting bundles if there are enough; otherwise make the end of the backward pass submit them."""
         if self._nbytes >= SUBMIT_BATCH_BYTES:
             self.submit()
         elif self._bundles and not self._has_end:

@@ -1,4 +1,4 @@
-"""Views: the pieces of memory that gradients live in, and travel from."""
+"""Views: the pieces of memory in which gradients are stored, and from which they are sent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Buffer = ctypes.Array[ctypes.c_char]
 
 
 class View(NamedTuple):
-    """A piece of writable memory; at first it is all zeros."""
+    """A piece of writable memory, which is initially zero."""
 
     buffer: Any
     """The memory that the piece is a part of. It supports the buffer protocol, and keeps the memory alive."""
@@ -32,7 +32,7 @@ class View(NamedTuple):
 
 
 def allocate(engine: Engine, layouts: Sequence[Layout]) -> list[View]:
-    """Return a view for each layout: in the arena, or in ordinary memory where the arena is full."""
+    """Return a view for each layout: in the arena or, if it is full, in ordinary memory."""
     nothing, _ = _ordinary(0)
     views = [View(nothing, 0, 0)] * len(layouts)
     for bucket in plan_buckets(layouts):
@@ -44,6 +44,6 @@ def allocate(engine: Engine, layouts: Sequence[Layout]) -> list[View]:
 
 
 def _ordinary(size: int) -> tuple[Buffer, int]:
-    """Return zeroed memory, and the offset in it of an aligned piece of this size."""
+    """Return zeroed memory, and the offset of an aligned piece of this size in it."""
     buffer = (ctypes.c_char * (size + ALIGNMENT))()
     return buffer, -ctypes.addressof(buffer) % ALIGNMENT

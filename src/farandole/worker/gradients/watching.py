@@ -1,4 +1,4 @@
-"""The hooks by which a framework tells the reducer of its gradients."""
+"""The hooks by which a framework notifies the reducer of gradients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from farandole.worker.gradients.gradient_front_end import GradientFrontEnd, Grad
 
 
 class Watching:
-    """Watches the entries of a reducer from the moment when they are trained, as long as the reducer lives."""
+    """Watches the entries of a reducer from when they are first trained, as long as the reducer exists."""
 
     def __init__(self, front_end: GradientFrontEnd, reducer: GradientReceiver) -> None:
         """Begin without entries."""

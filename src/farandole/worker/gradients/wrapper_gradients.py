@@ -1,6 +1,6 @@
 """The gradients of one optimizer or tape: the groups that are reduced together, their names, and those that stay local.
 
-The front end reduces them: for TensorFlow, and for each backend of Keras.
+The front end, TensorFlow or a backend of Keras, reduces them.
 """
 
 from __future__ import annotations
@@ -49,10 +49,12 @@ class Backend(Protocol):
         """Return an empty tensor of a variable's type."""
 
     def after(self, gradient: Any, results: Sequence[Any]) -> Any:
-        """Return a gradient so that these results, which are not used, are not left out of a graph."""
+        """Return a gradient that depends on results, so that they are not pruned from a graph although they are not
+        used.
+        """
 
     def run_anyway(self, results: Sequence[Any]) -> None:
-        """Let these results be computed, where nothing uses them and there is no gradient that could wait for them."""
+        """Make sure that results are computed although nothing uses them, and no gradient can depend on them."""
 
 
 class GradientReduction:
@@ -71,15 +73,16 @@ class GradientReduction:
 
         Args:
             options: the options of the reduction.
-            name: a function that returns the name of the next call, the same on all ranks. It is part of gradients'
+            name: a function that returns the name of the next call, the same on all ranks. It is part of the gradients'
                 names.
-            key_of: a function that returns a variable's key, the same for Keras' variable and the backend's inside it.
+            key_of: a function that returns a variable's key, which is the same for Keras' variable and the backend's in
+                it.
             backend: a function that returns the backend that reduces.
-            is_left_out: a function that returns whether this rank's gradients are not reduced at the moment.
+            is_left_out: a function that returns whether this rank's gradients are currently not reduced.
         """
         self.options = options
         self.is_on = True
-        """Whether gradients are reduced here: not if an optimizer around this one does it."""
+        """Whether gradients are reduced here, rather than by an optimizer around this one."""
         self.next_name = name
         """A function that returns the name of the next call."""
         self.key_of = key_of
@@ -90,15 +93,15 @@ class GradientReduction:
         self._local_layers: list[Any] = []
 
     def register_local(self, variable: Any) -> None:
-        """Let the gradient of a variable stay as it is on each rank."""
+        """Mark a variable as local: its gradient is not reduced."""
         self._local.add(self.key_of(variable))
 
     def register_local_layers(self, layers: Iterable[Any]) -> None:
-        """Let the gradients of all trainable weights of these layers stay local, also of weights that come later."""
+        """Mark all trainable weights of layers as local, including weights that are created later."""
         self._local_layers.extend(layers)
 
     def handed_over(self) -> GradientReduction:
-        """Return the reduction that replaces this one, also for variables that are registered as local here later."""
+        """Return the reduction that replaces this one; later registrations of local variables apply to it as well."""
         other = GradientReduction(
             self.options,
             name=self.next_name,
@@ -111,16 +114,16 @@ class GradientReduction:
         return other
 
     def is_local(self, variable: Any) -> bool:
-        """Return whether the gradient of a variable stays as it is on each rank."""
+        """Return whether the gradient of a variable is local, and not reduced."""
         return self.key_of(variable) in self._local_keys()
 
     def reduce(self, gradients: Sequence[Any], variables: Sequence[Any], op: int | None = None) -> list[Any]:
-        """Return the gradients that are to be applied.
+        """Return the gradients that should be applied.
 
         Args:
-            gradients: the gradients; None stays None.
+            gradients: the gradients; None is not changed.
             variables: the variables that the gradients belong to.
-            op: the reduction, if it differs from the option's.
+            op: the reduction; None: that of the options.
         """
         results = list(gradients)
         if self._is_left_out():
@@ -145,7 +148,7 @@ class GradientReduction:
     def _reduce_shared(
         self, results: list[Any], variables: Sequence[Any], keys: list[Any], shared: list[int], op: int
     ) -> None:
-        """Replace this rank's own gradients at the places in `shared` by the reduced ones."""
+        """Replace this rank's own gradients at the indices in `shared` by the reduced ones."""
         # Names are numbered without local gradients, because each rank may have different local ones.
         local = self._local_keys()
         global_ones = [index for index, key in enumerate(keys) if key not in local]
@@ -164,10 +167,10 @@ class GradientReduction:
             self._backend().run_anyway(unused)
 
     def _stand_ins(self, gradients: Sequence[Any], variables: Sequence[Any], indices: list[int]) -> dict[int, Any]:
-        """Return empty tensors in the place of gradients that are None.
+        """Return empty tensors to be used in place of gradients that are None.
 
-        Where that is so on all ranks, they cost next to nothing. Where another rank has a gradient, the shapes differ,
-        which is an error on all ranks at once; left out, the others would wait for it.
+        If a gradient is None on all ranks, this costs almost nothing. If another rank has it, the shapes differ, which
+        is an error on all ranks at once; without the empty tensor, the others would wait for it.
         """
         missing = {index: variables[index] for index in indices if gradients[index] is None}
         return {index: self._backend().stand_in(variable) for index, variable in missing.items() if _is_float(variable)}
@@ -175,7 +178,7 @@ class GradientReduction:
     def _reduced(
         self, gradients: Mapping[int, Any], variables: Sequence[Any], keys: list[Any], names: dict[int, str], op: int
     ) -> Iterator[tuple[int, Any]]:
-        """Yield the places and the reduced gradients of those that have names."""
+        """Yield the indices and the reduced values of the gradients that have names."""
         overwriting = [index for index in names if getattr(variables[index], "overwrite_with_gradient", False)]
         # A "gradient" that is the variable's next value, such as a scale of float8: a sum of these has no meaning.
         usual = [index for index in names if index not in overwriting]
@@ -215,7 +218,7 @@ def checked_layers(layers: Any) -> list[Any]:
         layers: one layer, several, or None.
 
     Raises:
-        ValueError: the arguments are not layers.
+        ValueError: an argument is not a layer.
 
     Example:
         >>> checked_layers(None)

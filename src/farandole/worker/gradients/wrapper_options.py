@@ -29,11 +29,11 @@ class WrapperOptions:
     passes: int = 1
     """The number of backward passes in one step."""
     average_passes: bool = False
-    """Whether the gradients of these passes are averaged; else they are summed."""
+    """Whether the gradients of these passes are averaged instead of summed."""
     device_dense: str = ""
     """The device on which TensorFlow places the ops for dense gradients."""
     device_sparse: str = ""
-    """The same for `tf.IndexedSlices`."""
+    """The device on which TensorFlow places the ops for `tf.IndexedSlices`."""
 
     @property
     def prescale(self) -> float:
@@ -51,7 +51,7 @@ class WrapperOptions:
         return 1.0 if self.average_passes else float(self.passes)
 
     def is_local(self) -> bool:
-        """Return whether gradients stay local: this rank is alone for good, or is not in the set."""
+        """Return whether gradients are not reduced: this rank is permanently alone, or is not in the set."""
         session = current()
         if not self.process_set.included():
             return True

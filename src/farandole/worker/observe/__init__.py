@@ -1,1 +1,1 @@
-"""Observation: the timeline of all ranks, and the location of a worker that others wait for."""
+"""Observation: the timeline of all ranks, a worker's location in its program, metrics, and tests of a job's hosts."""

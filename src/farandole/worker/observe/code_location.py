@@ -19,8 +19,8 @@ _MOST_FRAMES = 1000
 def code_location(thread: int | None = None) -> str:
     """Return the present line of a thread, such as `train.py:42 in load_batch: batch = next(loader)`.
 
-    That is the innermost line of the user's program. If it has called a library, the library's line is added,
-    except for this package's: the engine itself knows what the thread waits for there.
+    This is the innermost line of the user's program. If it has called a library other than this package, the library's
+    line is added.
 
     Args:
         thread: the `ident` of the thread; the main thread by default. It should not be the calling one.
@@ -54,7 +54,7 @@ def _describe(frame: FrameType) -> str:
 
 
 def _short(path: str) -> str:
-    """Return a path as people look for it: relative to the working directory, or to its package's folder."""
+    """Return a short form of a path: relative to the working directory, or to its package's folder."""
     for folder in (*_library_folders(), *_working_directory()):
         if path.startswith(folder + os.sep):
             return path[len(folder) + 1 :]
@@ -86,7 +86,7 @@ def _library_folders() -> tuple[str, ...]:
 
 
 def _ours() -> tuple[str, ...]:
-    """Return the folder of this package, and of the one that gives it Horovod's name, if that is in use."""
+    """Return the folder of this package and, if it is in use, that of the package `horovod`."""
     horovod = getattr(sys.modules.get("horovod"), "__file__", None)
     packages = (os.path.dirname(os.path.dirname(os.path.abspath(__file__))), horovod and os.path.dirname(horovod))
     return tuple(package + os.sep for package in packages if package)

@@ -1,4 +1,4 @@
-"""An engine's events in the form that ranks send: in the layout of the C ABI, with the names that they use."""
+"""An engine's events in the form that ranks send: the layout of the C ABI, and the names that the events use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 NOTHING = 2**32 - 1
-"""The value of a field of an event without a bucket, name or algorithm."""
+"""The value of an event's field for bucket, name or algorithm if it has none."""
 
 
 class Phase(IntEnum):

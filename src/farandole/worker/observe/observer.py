@@ -1,4 +1,4 @@
-"""The observer of a session: it answers what this worker is doing, and keeps the timeline."""
+"""The observer of a session: it answers stall queries, reports progress, and keeps the timeline."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Observer:
     """
 
     def __init__(self, session: Session, stalls: StallRecord, metrics: str = "") -> None:
-        """Begin: a world of one has no other rank to listen to or to answer.
+        """Start observing; in a world of one, there is no other rank to listen to or to answer.
 
         Args:
             session: the session of the world.
-            stalls: the record of how often others have waited for this worker, in all its worlds.
-            metrics: the address at which this worker serves its metrics; "": it does not.
+            stalls: the record of stalls that this worker has caused, in all its worlds.
+            metrics: the address at which this worker serves its metrics; "": it serves none.
         """
         world, settings, post = session.world, session.settings, Post(session)
         self._generation = world.generation
@@ -69,7 +69,7 @@ class Observer:
                 tell_user("warning", f"{error} Training goes on without a timeline.", RECORDER)
 
     def close(self) -> None:
-        """End everything that was begun here, except the stall queries, which end with the world."""
+        """Stop everything that was started here, except answers to stall queries, which end with the world."""
         self.timeline.close()
         if self._roster is not None:
             self._roster.ignore(self._heard)
@@ -79,7 +79,7 @@ class Observer:
             self._progress.close()
 
     def join(self) -> None:
-        """Wait until no thread of this observer uses the engine any more: until then, the engine must live."""
+        """Wait until no thread of this observer uses the engine; until then, the engine must not be destroyed."""
         if self._progress is not None:
             self._progress.join(JOIN_SECONDS)
         if self._answering is not None:
@@ -114,7 +114,7 @@ _LEVELS = ("WARNING", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
 class _Companion:
-    """Gives every session an observer."""
+    """Creates an observer for each session."""
 
     def __init__(self) -> None:
         self.observer: Observer | None = None
@@ -162,18 +162,18 @@ basics.accompany(_companion)
 
 
 def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False) -> None:
-    """Begin to record what all ranks do, into a file that chrome://tracing and ui.perfetto.dev can show.
+    """Begin to record the operations of all ranks in a file that chrome://tracing and ui.perfetto.dev can show.
 
-    Rank 0 writes the file. Call this on rank 0, or on all ranks; what the others pass is not used. A timeline that is
-    on already ends, and the new one begins.
+    Rank 0 writes the file. Call this on rank 0, or on all ranks; the arguments of the others are ignored. If a timeline
+    is already being recorded, it ends, and the new one begins.
 
     Args:
         file_path: the path of the file, which is created or emptied. It is valid JSON at every moment.
-        mark_cycles: whether to mark also every round of agreement that rank 0 hears of.
+        mark_cycles: whether to mark every round of agreement of rank 0 as well.
 
     Raises:
         ValueError: not initialized.
-        TimelineError: the file cannot be written; on every rank that called.
+        TimelineError: the file cannot be written; raised on every rank that called.
 
     Example:
         >>> import farandole.torch as hvd
@@ -183,9 +183,9 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
 
 
 def stop_timeline() -> None:
-    """End the timeline, and return when all of it is in the file. No-op if none is on.
+    """End the timeline, and return when all of it is in the file. No-op if none is being recorded.
 
-    Call it on rank 0, or on all ranks: only rank 0's call counts.
+    Call it on rank 0, or on all ranks: only rank 0's call has an effect.
 
     Raises:
         ValueError: not initialized.

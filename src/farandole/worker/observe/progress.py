@@ -11,16 +11,16 @@ from farandole.worker.observe.stalls import StallRecord
 
 
 class ProgressReporter:
-    """A thread that reports steps and waiting at regular times, until the session ends."""
+    """A thread that reports steps and waiting times at regular intervals, until the session ends."""
 
     def __init__(self, session: Session, roster: RosterClient, stalls: StallRecord, metrics: str) -> None:
-        """Begin.
+        """Start the thread.
 
         Args:
-            session: the session whose steps and waiting are reported, at the interval of `settings.progress`.
+            session: the session whose steps and waiting times are reported, at the interval of `settings.progress`.
             roster: the roster that gets the reports.
-            stalls: this worker's record of stalls, which is reported too.
-            metrics: the address at which this worker serves its metrics; "": it does not.
+            stalls: this worker's record of stalls, which is also reported.
+            metrics: the address at which this worker serves its metrics; "": it serves none.
         """
         self._session = session
         self._roster = roster

@@ -1,6 +1,6 @@
-"""Two threads of a timeline: on rank 0 the one that writes the file, on every other rank the one that sends to it.
+"""The threads of a timeline: on rank 0 the one that writes the file, on every other rank the one that sends events.
 
-Both look for something new some thirty times a second while a timeline is on; without one, neither exists.
+Both check for new events about thirty times a second while a timeline is recorded; otherwise neither exists.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ class TraceFile(Protocol):
     """The interface of a destination of records, such as `ArrayFile` and `PacketFile`."""
 
     def append(self, elements: Sequence[str], *, reserve: int = 0) -> int:
-        """Add records, as many as there is room for; return how many."""
+        """Add as many of the first records as there is room for, and return their number."""
 
     def close(self) -> None:
-        """Close it."""
+        """Close the file."""
 
 
 class Ticker:
-    """A thread that repeats an action until it is told to finish, and then makes it once more."""
+    """A thread that repeats an action until it is asked to finish, and then does its last part."""
 
     def __init__(self, name: str) -> None:
         self._finish = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def finish(self) -> None:
-        """Let the thread do the last of its work and end, without waiting for it."""
+        """Make the thread do the last part of its work and end, without waiting for it."""
         self._finish.set()
 
     def is_alive(self) -> bool:
@@ -78,7 +78,7 @@ class Ticker:
         """Do the first part of the work."""
 
     def _tick(self) -> None:
-        """Do the work of one turn."""
+        """Do the work of one interval."""
 
     def _last(self) -> None:
         """Do the last part of the work."""
@@ -91,7 +91,7 @@ class ClockWatch:
         """Begin without measurements.
 
         Args:
-            probe: asks the roster what time it is; None where there is no other clock to know.
+            probe: requests the roster's time; None: there is no other clock.
         """
         self.clock = ClockOffset()
         self._probe = probe
@@ -105,7 +105,7 @@ class ClockWatch:
         self._answered.set()
 
     def measure(self) -> None:
-        """Make some round trips now, unless the clock is known. Returns within a second even without an answer."""
+        """Make some round trips now, unless the offset is exact. Waits for each answer a limited time."""
         for _ in range(PROBES):
             if self._probe is None or self.clock.exact:
                 return
@@ -115,7 +115,7 @@ class ClockWatch:
         self._next_burst = time.monotonic() + PROBE_EVERY_SECONDS
 
     def tick(self) -> None:
-        """Ask again, if it is time to."""
+        """Request the time again, if this is due."""
         if self._probe is None or self.clock.exact:
             return
         if self._left == 0 and time.monotonic() >= self._next_burst:
@@ -127,17 +127,17 @@ class ClockWatch:
 
 
 class Sender(Ticker):
-    """Sends this rank's events to the rank that records."""
+    """Sends this rank's events to rank 0, which records."""
 
     def __init__(
         self, tap: Tap, clock: ClockWatch, send: Callable[[Batch], object], last: Callable[[], object]
     ) -> None:
-        """Prepare.
+        """Create the thread, without starting it.
 
         Args:
             tap: the source of this rank's events.
-            clock: keeps the tap's clock right.
-            send: a function that takes a batch.
+            clock: keeps the offset of the tap's clock up to date.
+            send: a function that sends a batch.
             last: called when everything has been sent.
         """
         super().__init__("farandole-timeline")
@@ -173,14 +173,14 @@ class Recorder(Ticker):
         ready: Callable[[], None],
         failed: Callable[[str], None],
     ) -> None:
-        """Write the beginning of the file.
+        """Create the thread, and write the beginning of the file.
 
         Args:
             file: the file, which is closed at the end.
-            trace: the trace that makes the records, by this process's clock.
+            trace: the trace that makes the records, in times of this process's clock.
             tap: the source of this rank's events.
-            clock: keeps the roster's clock known.
-            ready: called in the thread once that clock is known.
+            clock: keeps the offset of the roster's clock up to date.
+            ready: called in the thread once that offset is known.
             failed: called in the thread, with the reason, if recording ends early.
 
         Raises:
@@ -200,7 +200,7 @@ class Recorder(Ticker):
         file.append(trace.begin())
 
     def receive(self, rank: int, batch: Batch) -> None:
-        """Handle a message of another rank. For any thread; returns at once."""
+        """Handle a message of another rank. Any thread may call this; it returns at once."""
         with self._lock:
             self._inbox.append((rank, batch))
             self._inbox_bytes += len(batch.events)

@@ -1,4 +1,4 @@
-"""The workers of `farandole bench`: each measures collectives of one kind, and rank 0 writes down their times.
+"""The workers of `farandole bench`: each measures collectives of one kind, and rank 0 writes the times to a file.
 
     python -m farandole.worker.observe.speed '{"collective": "allreduce", "sizes": [4], ... "out": "result.json"}'
     python -m farandole.worker.observe.speed algorithms
@@ -32,11 +32,11 @@ _CLASSES = tuple(1 << exponent for exponent in range(2, 31))
 
 
 def measure(collective: str, sizes: Sequence[int], dtype: str, memory: str) -> dict[str, Any]:
-    """Measure a collective among all ranks, blocking calls, and return what rank 0 saw.
+    """Measure blocking calls of a collective among all ranks, and return rank 0's times.
 
     Args:
         collective: one of `COLLECTIVES`.
-        sizes: bytes that every rank puts in; rounded up to whole elements.
+        sizes: bytes of each rank's input; rounded up to whole elements.
         dtype: name of the element type.
         memory: `arena` or `ordinary`.
     """
@@ -65,7 +65,7 @@ def measure(collective: str, sizes: Sequence[int], dtype: str, memory: str) -> d
 
 
 def _rounded(size: int, dtype: DType, ranks: int, collective: str) -> int:
-    """Return the size in whole elements, with equal parts for all ranks where there are parts."""
+    """Return the size rounded to whole elements, with equal parts for all ranks if the collective has parts."""
     grain = int("".join(filter(str.isdigit, dtype.name))) // 8
     if collective in ("reducescatter", "alltoall"):
         grain *= ranks
@@ -79,7 +79,7 @@ def _ordinary(size: int) -> memoryview:
 def _call(
     collective: str, size: int, ranks: int, dtype: DType, zeros: Callable[[int], memoryview]
 ) -> Callable[[], None]:
-    """Return the call to be measured. A name of its own spares the engine from describing it again and again."""
+    """Return the call to be measured. It has a fixed name, so that the engine can cache its request."""
     name, data = f"speed.{collective}.{size}", zeros(size)
     if collective == "allreduce":
         return lambda: buffers.allreduce(data, dtype, Sum, name=name)
@@ -121,7 +121,7 @@ def _repeat(call: Callable[[], None], size: int) -> list[float]:
 
 
 def algorithms() -> list[dict[str, Any]]:
-    """Return the selector's choices, as ranges of sizes: `from_bytes`, and `to_bytes` or None for all above."""
+    """Return the selector's choices, as ranges of sizes: `from_bytes`, and `to_bytes`, or None for no limit."""
     library = binding.load(Settings.from_environment().library)
     rows: list[dict[str, Any]] = []
     for collective in COLLECTIVES:
@@ -140,7 +140,7 @@ def algorithms() -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Measure as the argument says; see the top of this file."""
+    """Run the measurement that the argument describes; see the top of this file."""
     if sys.argv[1] == "algorithms":
         print(json.dumps(algorithms()))
         return

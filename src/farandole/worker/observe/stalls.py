@@ -1,4 +1,4 @@
-"""Answers the query for a worker's present location when others wait for it."""
+"""Answers stall queries: where a worker is in its program while others wait for it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ WAIT_SECONDS = 3600.0
 
 
 class StallRecord:
-    """The number of times that others waited for this worker until they queried it, and its location then.
+    """The number of stall queries to this worker, and its location at the latest one.
 
-    Written by the thread that answers; a reader may see a count with the place before it.
+    Written by the thread that answers; a reader may see a new count with the previous location.
     """
 
     def __init__(self) -> None:
@@ -33,8 +33,8 @@ class StallRecord:
 def answer_stall_queries(engine: Engine, thread: threading.Thread, record: StallRecord) -> threading.Thread:
     """Start the thread that answers, in one line each time, until the engine's world ends.
 
-    The wait is native and without Python's lock. The answer needs that lock: when the program holds it in native code,
-    none comes, and the other ranks are told so.
+    The wait is native and does not hold Python's lock. The answer needs that lock: if native code of the program holds
+    it, there is no answer, and the other ranks are told so.
 
     Args:
         engine: the engine that receives the queries.

@@ -1,4 +1,4 @@
-"""Reads one engine's events as they come, into batches that do not grow with the load."""
+"""Reads one engine's events continuously, in batches of limited size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RING_EVENTS = 1 << 14
 
 
 class Tap:
-    """Reads the events that happen after a moment."""
+    """Reads the events after a given moment."""
 
     def __init__(
         self,
@@ -28,15 +28,15 @@ class Tap:
         start_ns: int,
         limit: int = RING_EVENTS,
     ) -> None:
-        """Tell the engine that its events are read, so that on rank 0 it also records when each rank is ready.
+        """Notify the engine that its events are read, so that on rank 0 it also records when each rank is ready.
 
         Args:
             engine: the engine that reports the events.
-            clock: the difference of the roster's clock from ours.
+            clock: the offset of the roster's clock from this process's.
             generation: the generation of the engine.
-            serial: the timeline that the batches are for.
-            start_ns: events before this moment of the roster's clock are left out.
-            limit: the most events of one batch; if there are more, the oldest are left out.
+            serial: the serial number of the timeline that the batches are for.
+            start_ns: events before this time of the roster's clock are omitted.
+            limit: maximum number of events in one batch; if there are more, the oldest are omitted.
         """
         self._engine = engine
         self._clock = clock

@@ -1,11 +1,12 @@
-"""The timeline of one world: when it is on, and what that means for each rank.
+"""The timeline of one world: when it is recorded, and each rank's part in it.
 
-Rank 0 records into a file. The other ranks send it what they do for as long as it wants: it is enough that rank 0 is
-asked for a timeline, and it does no harm when all ranks are. Messages (`worker.observe.timeline_messages`) go by
-way of the roster; where there is none, the world is one worker.
+Rank 0 records into a file. The other ranks send it their events while it records: it is enough if the user starts a
+timeline on rank 0, and harmless to start it on all ranks. Messages (`worker.observe.timeline_messages`) are relayed by
+the roster; without one, the world is one worker.
 
-Threads: the user's, which start and stop; the roster client's, which brings messages; and the one that records or
-sends. A condition guards what they share. Nobody sends a message, or waits for a thread, while holding it.
+Threads: the user's, which start and stop timelines; the roster client's, which receives messages; and the one that
+records or sends. A condition protects their shared data. No thread sends a message, or waits for a thread, while it
+holds the condition.
 """
 
 from __future__ import annotations
@@ -53,29 +54,31 @@ class Timeline(Protocol):
     """A rank's part in the timeline."""
 
     def opened(self) -> None:
-        """Begin: messages can be heard now."""
+        """Called when messages can be received."""
 
     def start(self, path: str, mark_cycles: bool) -> None:
         """Begin to record, or raise TimelineError."""
 
     def stop(self) -> None:
-        """End it, and return when all is written. No-op if there is none."""
+        """End the timeline, and return when all of it is written. No-op if there is none."""
 
     def heard(self, sender: int, message: Message) -> None:
         """Handle a message of another rank, quickly: in the roster client's thread."""
 
     def gone(self, rank: int) -> None:
-        """Record that another rank does not listen any more."""
+        """Record that another rank no longer listens."""
 
     def close(self) -> None:
         """Leave the world."""
 
 
 class Post:
-    """Sends messages to other ranks. What cannot be sent is lost: the launcher has gone then, and the job ends."""
+    """Sends messages to other ranks. A message that cannot be sent is lost: then the launcher has gone, and the job
+    ends.
+    """
 
     def __init__(self, session: Session) -> None:
-        """Send by way of the session's roster, if it has one."""
+        """Use the session's roster, if it has one."""
         self._roster = session.roster
         self._world = session.world
 
@@ -90,7 +93,7 @@ class Post:
         return True
 
     def probe(self) -> None:
-        """Ask what time it is at the roster."""
+        """Request the roster's time."""
         try:
             if self._roster is not None:
                 self._roster.probe()
@@ -102,22 +105,23 @@ class Recording:
     """The timeline on rank 0."""
 
     def __init__(self, session: Session, post: Post, clock: ClockWatch) -> None:
-        """Record nothing yet."""
+        """Create the object; recording starts later."""
         self._session = session
         self._post = post
         self._clock = clock
         self._generation = session.world.generation
         self._others = tuple(rank for rank in range(session.world.size) if rank != RECORDER)
         self._turn = threading.Lock()
-        """Held by the user's thread that starts or stops."""
+        """Held by the user's thread that starts or stops a timeline."""
         self._changed = threading.Condition()
         # Guarded by _changed:
         self._recorder: Recorder | None = None
         self._serial = 0
         self._start_ns: int | None = None
-        """The time at which the current timeline began, by the roster's clock; None if it is unknown, or none is on."""
+        """The time at which the current timeline began, by the roster's clock; None if it is unknown, or none is being
+        recorded."""
         self._announced = 0
-        """The last timeline that the others have been told of."""
+        """The last timeline that was announced to the others."""
         self._calls = 0
         self._failure = ""
         """The reason why the last call failed."""
@@ -130,7 +134,7 @@ class Recording:
         """Do nothing until the user starts a timeline: the other ranks announce themselves."""
 
     def start(self, path: str, mark_cycles: bool) -> None:
-        """Begin to record into a new file; end the timeline before, if there is one."""
+        """Begin to record into a new file; end the previous timeline, if there is one."""
         with self._turn:
             self._end()
             failure = ""
@@ -143,12 +147,12 @@ class Recording:
                 self._conclude(failure)
 
     def start_with_the_world(self, path: str, mark_cycles: bool) -> None:
-        """Begin to record because of the environment. This does not count as a call of the user."""
+        """Begin to record because of the settings, rather than a call of the user."""
         with self._turn:
             self._begin(path, mark_cycles)
 
     def stop(self) -> None:
-        """End the timeline, and return when all that all ranks did until now is in the file."""
+        """End the timeline, and return when all events of all ranks until now are in the file."""
         with self._turn:
             self._end()
 
@@ -174,7 +178,7 @@ class Recording:
             self._answer()
 
     def gone(self, rank: int) -> None:
-        """Record that a rank does not listen any more, so that nothing is to be expected from it."""
+        """Record that a rank no longer listens, and will send nothing more."""
         with self._changed:
             self._finals[rank] = LAST_SERIAL
             self._changed.notify_all()
@@ -236,7 +240,7 @@ class Recording:
         self._answer()
 
     def _answer(self) -> None:
-        """Answer the ranks that ask about a call that this rank has made, too."""
+        """Answer the ranks that asked about a call which this rank has now made as well."""
         with self._changed:
             if self._recorder is None and not self._failure:
                 return
@@ -263,10 +267,10 @@ class Recording:
 
 
 class Sending:
-    """The timeline on every rank but 0."""
+    """The timeline on every rank except 0."""
 
     def __init__(self, session: Session, post: Post, clock: ClockWatch) -> None:
-        """Send nothing yet."""
+        """Create the object; sending starts later."""
         self._session = session
         self._post = post
         self._clock = clock
@@ -283,7 +287,7 @@ class Sending:
         """The answer of rank 0 to each call."""
 
     def opened(self) -> None:
-        """Announce this rank to rank 0, which may be recording already."""
+        """Announce this rank to rank 0, which may already be recording."""
         self._post.tell([RECORDER], Here(self._generation))
 
     def start(self, path: str, mark_cycles: bool) -> None:
@@ -319,11 +323,11 @@ class Sending:
                 self._changed.notify_all()
 
     def gone(self, rank: int) -> None:
-        """Record that rank 0 has gone: nobody wants our events any more."""
+        """Record that rank 0 has gone, so that events are no longer sent."""
         self._finish()
 
     def close(self) -> None:
-        """Send the rest, and the announcement that it is the last."""
+        """Send the remaining events and the last message."""
         with self._changed:
             self._over = LAST_SERIAL
         self._finish()
@@ -360,7 +364,7 @@ class Sending:
             self._post.tell([RECORDER], Final(self._generation, serial))
 
     def _finish(self) -> bool:
-        """Let the sender send the rest and then the last message; return whether there is a sender."""
+        """Make the sender send the remaining events and the last message; return whether there is a sender."""
         with self._changed:
             sender, self._sender = self._sender, None
             self._finishing = [each for each in self._finishing if each.is_alive()]

@@ -1,10 +1,10 @@
-"""Messages between the observers of one world, which the roster passes on.
+"""Messages between the observers of one world, which the roster relays.
 
-Rank 0 records. It tells the others `On`, and they send a `Batch` whenever something has happened; when it tells them
-`Off` they send what is left, and `Final`. A rank that has just come says `Here`. A rank whose user asked for a timeline
-sends `Ask`, and hears by `Answer` whether rank 0 could open the file.
+Rank 0 records. It sends the others `On`, and they send a `Batch` whenever there are new events; when it sends `Off`,
+they send the remaining events, and `Final`. A rank that has just joined sends `Here`. A rank whose user has started a
+timeline sends `Ask`, and `Answer` tells it whether rank 0 could open the file.
 
-Every message names the generation it belongs to: what comes late from an earlier world is dropped.
+Every message has the generation that it belongs to: late messages of an earlier world are dropped.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class On(msgspec.Struct, frozen=True, tag="on"):
     serial: int
     """Counts the timelines of this generation."""
     start_ns: int
-    """The time at which it began, by the roster's clock."""
+    """The time at which the timeline began, by the roster's clock."""
 
 
 class Off(msgspec.Struct, frozen=True, tag="off"):
-    """From rank 0: send what is left, then `Final`."""
+    """From rank 0: send the remaining events, then `Final`."""
 
     generation: int
     serial: int
@@ -65,18 +65,19 @@ class Batch(msgspec.Struct, frozen=True, tag="batch"):
     generation: int
     serial: int
     first: int
-    """Number of the first event, of all that this engine recorded: a gap to the batch before is what was lost."""
+    """Number of the first event among all that this engine has recorded: a gap after the previous batch shows lost
+    events."""
     offset_ns: int
-    """The difference that turns the events' times into the roster's time."""
+    """The offset that converts the events' times to the roster's clock."""
     events: bytes
     """Events, in the layout that `engine_events` unpacks."""
     names: dict[int, tuple[str, str]]
-    """For each name's number in the events: the request's name, and type and shape of its tensor."""
+    """By the number of a name in the events: the request's name, and the type and shape of its tensor."""
 
 
 Message = Here | On | Off | Final | Ask | Answer | Batch
 
 LAST_SERIAL = 2**62
-"""In the `Final` of a rank that leaves."""
+"""The serial number in the `Final` of a rank that leaves."""
 
 CODEC: Codec[Message] = Codec(Message)

@@ -1,17 +1,17 @@
-"""From the events of all ranks to a trace that Chrome and Perfetto can show. Pure: no clock, no file, no thread.
+"""Converts the events of all ranks to a trace that Chrome and Perfetto can show, without clocks, files or threads.
 
-Every tensor is a *process* of the trace, as in Horovod's timeline; every rank is a *thread* of it. On such a *track*
-lie spans, one in the other:
+Every tensor is a *process* of the trace, as in Horovod's timeline; every rank is a *thread* of it. Such a *track* has
+nested spans:
 
     NEGOTIATE_ALLREDUCE       from the call until this rank knew that all have called
     ALLREDUCE                 from then until the result was there
         RING_ALLREDUCE        while the algorithm moved the bucket that the tensor travelled in
 
-On the track of rank 0 an instant, named by the number of a rank, marks when rank 0 heard that this rank was ready.
-Process 0 is not a tensor: it holds the events of the whole job.
+On the track of rank 0, an instant with the number of a rank marks when rank 0 learned that this rank was ready. Process
+0 is not a tensor: it holds the events of the whole job.
 
-Events may be missing: the recording began in the middle of an operation, or some were lost. Whatever comes, every span
-that begins also ends, spans nest, and time never runs backwards on a track.
+Events may be missing: the recording began in the middle of an operation, or some were lost. In any case, every span
+that begins also ends, spans nest, and times never decrease on a track.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Track:
     def __init__(self, pid: int, rank: int) -> None:
         self.place = f'"pid":{pid},"tid":{rank}'
         self.open: list[str] = []
-        """The spans that have begun and not ended, the outermost first."""
+        """The open spans, the outermost first."""
         self.last_ns = 0
 
 
@@ -49,13 +49,13 @@ class _Rank:
 
     def __init__(self) -> None:
         self.expected: int | None = None
-        """Number of the next event, if none gets lost."""
+        """Number of the next event, if none is lost."""
         self.names: dict[int, tuple[str, str]] = {}
-        """The names that the latest batch uses, by number: the request's name, and type and shape of its tensor."""
+        """The names in the latest batch, by number: the request's name, and the type and shape of its tensor."""
         self.tracks: dict[tuple[int, int], _Track] = {}
         """The tracks, by group and number of the name."""
         self.buckets: dict[int, list[_Track]] = {}
-        """The tracks of the tensors in each bucket, by its number: those agreed on, and not moved yet."""
+        """The tracks of the tensors in each bucket that was agreed on and is not moved yet, by its number."""
 
 
 class Trace:
@@ -67,11 +67,11 @@ class Trace:
         """Begin a trace.
 
         Args:
-            start_ns: when it begins, by the clock of the one that writes it; the trace's time 0.
+            start_ns: the time of the beginning, by the writer's clock; the trace's time 0.
             epoch_us: the same moment, in microseconds since 1970.
-            algorithms: names of the algorithms, by the numbers that events give.
+            algorithms: names of the algorithms, by their numbers in events.
             size: number of ranks.
-            mark_cycles: also mark every round of agreement that rank 0 hears of.
+            mark_cycles: whether to mark every round of agreement of rank 0 as well.
         """
         self._start_ns = start_ns
         self._epoch_us = epoch_us
@@ -96,14 +96,14 @@ class Trace:
         """The number of records that are known to be missing."""
 
     def begin(self) -> list[str]:
-        """Return the records that every trace begins with."""
+        """Return the first records of every trace."""
         start = {"start_time_since_epoch_in_micros": self._epoch_us, "name": "farandole"}
         self._records.append(_metadata(0, "process_name", start))
         self._records.append(_metadata(0, "process_sort_index", {"sort_index": 0}))
         return self._take()
 
     def add(self, rank: int, batch: Batch, shift_ns: int) -> list[str]:
-        """Return the records for what a rank did; `shift_ns` turns its times into those of the writer's clock."""
+        """Return the records of a rank's events; `shift_ns` converts its times to the writer's clock."""
         if not 0 <= rank < len(self._ranks):
             return []
         known = self._ranks[rank]
@@ -123,7 +123,7 @@ class Trace:
         return self._take()
 
     def retract(self, records: Sequence[str]) -> None:
-        """Take back the last records that were returned: nobody has written them. Only `end` may follow."""
+        """Retract the last records that were returned, because they were not written. Only `end` may follow."""
         tracks = {track.place: track for known in self._ranks for track in known.tracks.values()}
         for text in reversed(records):
             record = json.loads(text)
@@ -139,10 +139,10 @@ class Trace:
                     track.open.append("")
 
     def end(self, now_ns: int, note: str | None = None) -> list[str]:
-        """Return the records that end every span which is still open, and a note for the reader, if there is one.
+        """Return the records that end all open spans, and a note for the reader, if there is one.
 
         Args:
-            now_ns: the time by the same clock as `start_ns`.
+            now_ns: the present time, by the clock of `start_ns`.
             note: one line.
         """
         for rank in range(len(self._ranks)):
@@ -230,7 +230,7 @@ class Trace:
         self._records.append(f'{{"name":"{name}","ph":"B",{track.place},"ts":{time_ns / 1000:.3f}}}')
 
     def _end_spans(self, track: _Track, keep: int, time_ns: int, args: str) -> None:
-        """End all spans but the outermost `keep`; `args` go to the outermost of those that end."""
+        """End all spans except the outermost `keep`; the outermost of the ended ones gets `args`."""
         while len(track.open) > keep:
             track.open.pop()
             told = f',"args":{{{args}}}' if args and len(track.open) == keep else ""
@@ -268,7 +268,7 @@ def _forget_old(known: _Rank) -> None:
 
 
 def _forward(track: _Track, time_ns: int) -> int:
-    """Return the time, or the track's last one if that is later: clocks are compared again and again."""
+    """Return the time or, if it is later, the track's last one: clock offsets are updated repeatedly."""
     track.last_ns = max(track.last_ns, time_ns)
     return track.last_ns
 

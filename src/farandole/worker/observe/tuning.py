@@ -1,4 +1,4 @@
-"""Reports autotuning: a table of its samples, a line when it has ended, and a file for the next job."""
+"""Reports autotuning: a table of its samples, a message when it has ended, and a file for the next job."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ JOIN_SECONDS = 10.0
 
 
 class TuningWatch:
-    """Watches from a thread of its own until autotuning, or the world, has ended."""
+    """Watches autotuning in a separate thread until it, or the world, has ended."""
 
     def __init__(self, session: Session) -> None:
-        """Begin; the log is opened, and so emptied, at once."""
+        """Start the thread; the log is opened, and so emptied, at once."""
         self._engine: Engine = session.engine
         self._settings: Settings = session.settings
         self._world: World = session.world

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 class WorkerMetrics:
-    """Counts of a worker from world to world.
+    """The metrics of a worker in all its worlds.
 
-    Threads: the one that enters and leaves worlds, and those of the endpoint, which read. A lock keeps the engine
-    there while it is read.
+    Threads: the one that enters and leaves worlds, and those of the endpoint, which read. A lock keeps the engine alive
+    while it is read.
 
     Args:
-        job: the job's name or number; "" when it has none.
+        job: the job's name or number; "" if it has none.
         worker: the worker's number.
         stalls: this worker's record of stalls.
     """
@@ -47,7 +47,7 @@ class WorkerMetrics:
         self._session: Session | None = None
         self._world: World | None = None
         self._latest: Session | None = None
-        """The session whose counts are kept, also when it is in no world."""
+        """The session whose counts are read, even if it is not in a world."""
         self._steps_before = 0
         self._steps_at_entry = 0
         self._blocked_at_entry = 0.0
@@ -59,11 +59,11 @@ class WorkerMetrics:
         return "" if self._endpoint is None else str(self._endpoint.address)
 
     def serve(self, endpoint: MetricsEndpoint) -> None:
-        """Own the endpoint that reads this."""
+        """Own the endpoint that reads these metrics."""
         self._endpoint = endpoint
 
     def enter(self, session: Session) -> None:
-        """Count in another world."""
+        """Add the counts of a new world from now on."""
         with self._lock:
             self._session, self._world = session, session.world
             # A session counts these two over all its worlds; its engine restarts all other counts.
@@ -119,7 +119,8 @@ class WorkerMetrics:
 
 
 def serve_worker_metrics(session: Session, stalls: StallRecord) -> WorkerMetrics | None:
-    """Serve the metrics of this process. If that is impossible, warn and return None: the training goes on without.
+    """Serve the metrics of this process. If that is impossible, warn and return None: the training continues without
+    them.
 
     With a port other than 0, each worker of a host takes that port plus its local rank.
     """

@@ -1,1 +1,1 @@
-"""Checkpoints against the loss of all workers: their content, the rank that writes each part, and their completion."""
+"""Checkpoints, which survive the loss of all workers: their content, which rank writes each part, and completion."""

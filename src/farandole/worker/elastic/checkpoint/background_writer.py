@@ -1,4 +1,4 @@
-"""Writes checkpoints one at a time, in a thread of its own, while training goes on."""
+"""Writes checkpoints one at a time, in a separate thread, while training continues."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Say = Callable[[str, str], None]
 
 
 class BackgroundWriter:
-    """Writes checkpoints while training goes on.
+    """Writes checkpoints while training continues.
 
     Args:
         store: the folder that they are written to.
@@ -40,7 +40,7 @@ class BackgroundWriter:
         self._trouble = ""
         """The reason why the last attempt failed; "" if it did not."""
         self._told_busy: AttemptId | None = None
-        """The attempt because of which later ones were skipped, when the user was last told."""
+        """The unfinished attempt named in the last warning that a later one was skipped."""
         # A weak reference, because the object has the copy of the last checkpoint. While its thread writes, the thread
         # holds it.
         atexit.register(_wait_at_exit, weakref.ref(self))
@@ -48,7 +48,8 @@ class BackgroundWriter:
     def busy_with(self, generation: int) -> AttemptId | None:
         """Return the attempt that is still being written, or None.
 
-        An attempt that only waits for other ranks checks again; if its world is not of this generation, it is given up.
+        An attempt that only waits for other ranks checks them again; if its world is not of this generation, it is
+        given up.
         """
         if self._attempt is None or self._thread is None:
             return None
@@ -60,7 +61,7 @@ class BackgroundWriter:
         return self._attempt.id if self._thread.is_alive() else None
 
     def start(self, part: Part) -> None:
-        """Begin to write. No other attempt may be under way."""
+        """Begin to write. No other attempt may be in progress."""
         assert self._thread is None or not self._thread.is_alive()
         self._attempt = Attempt(self._store, part)
         self._thread = threading.Thread(
@@ -69,7 +70,7 @@ class BackgroundWriter:
         self._thread.start()
 
     def skip(self, attempt: AttemptId, rank: int, busy: AttemptId) -> None:
-        """Tell the other ranks that this one cannot take part, without waiting for the disk."""
+        """Notify the other ranks that this one cannot take part, without waiting for the disk."""
         reason = f"the checkpoint of step {busy.step} was still being written"
         if rank == 0 and busy != self._told_busy:
             self._told_busy = (
@@ -79,7 +80,7 @@ class BackgroundWriter:
         threading.Thread(target=excuse, args=(self._store, attempt, rank, reason), daemon=True).start()
 
     def wait(self, timeout: float | None) -> bool:
-        """Wait until no attempt is under way; return whether the last one succeeded."""
+        """Wait until no attempt is in progress; return whether the last one succeeded."""
         if self._thread is not None:
             self._thread.join(timeout)
             if self._thread.is_alive():

@@ -1,7 +1,7 @@
-"""Checkpoints of a training's state: a copy between two steps, written while training goes on.
+"""Checkpoints of a training's state: a copy between two steps, written while training continues.
 
 `save` copies this rank's share of the tensors to ordinary memory and returns; a thread writes it. No collective is
-needed, so training may go on and the world may change meanwhile. The front end defines what a tensor is, how it is
+needed, so training may continue and the world may change meanwhile. The front end defines what a tensor is, how it is
 copied, and in which files it is stored.
 """
 
@@ -36,10 +36,10 @@ Own = TypeVar("Own", bound="CheckpointBase")
 
 
 class CheckpointBase(ABC):
-    """A directory of checkpoints, which a training writes and resumes from.
+    """A directory of checkpoints, which a training writes to and resumes from.
 
     Attributes:
-        resume: whether the user wants to begin with the checkpoint that `load` finds (`farandole run --resume auto`).
+        resume: whether the user wants to start from the checkpoint that `load` finds (`farandole run --resume auto`).
     """
 
     def __init__(
@@ -55,20 +55,20 @@ class CheckpointBase(ABC):
         run: str | None = None,
         say: Callable[[str, str], None] | None = None,
     ) -> None:
-        """Use a directory, which is made when the first checkpoint is written.
+        """Use a directory, which is created when the first checkpoint is written.
 
         Args:
             directory: the folder of the checkpoints; for more than one host, on a file system that all share.
             every_steps: the number of steps between two checkpoints; `due` is true at its multiples.
             every_seconds: seconds between two checkpoints; `due` is true when they have passed.
             keep: the number of complete checkpoints to keep; older ones are removed once a newer one is complete.
-            format: the format of the files with tensors: safetensors or, with PyTorch, dcp for that of
+            format: the format of the files with tensors: safetensors or, with PyTorch, dcp, the format of
                 `torch.distributed.checkpoint`.
             wait_if_busy: whether `save` waits for a checkpoint that is still being written; otherwise it skips the new
                 one.
-            patience: seconds that rank 0 waits for other ranks' shards while none of them grows.
-            run: the name of this job among others that write to the directory, letters and digits; None: the
-                launcher's.
+            patience: seconds that rank 0 waits for other ranks' shards if none of them grows.
+            run: a name that distinguishes this job from others that write to the directory: letters and digits; None:
+                the launcher's name.
             say: called with a level (info or warning) and a line for the user; None: the line goes to standard error.
 
         Raises:
@@ -98,7 +98,7 @@ class CheckpointBase(ABC):
 
     @classmethod
     def from_settings(cls: type[Own], settings: Settings, *, folder: str = "", **options: Any) -> Own | None:
-        """Return the checkpoints that the user asked for, or None.
+        """Return the checkpoints that the settings request, or None.
 
         Args:
             settings: the settings, of which `checkpoint_dir`, `checkpoint_seconds` and `resume` are used.
@@ -124,9 +124,8 @@ class CheckpointBase(ABC):
     def due(self, step: int) -> bool:
         """Return whether it is time for a checkpoint.
 
-        All ranks must save at the same step. `every_steps` gives the same answer on all; with `every_seconds`, this
-        process's clock
-        decides: ask on one rank, and let it tell the others.
+        All ranks must save at the same step. With `every_steps`, the result is the same on all; with `every_seconds`,
+        it depends on this process's clock: call this on one rank, and broadcast the result.
         """
         if self._every_steps is not None and step > 0 and step % self._every_steps == 0:
             return True
@@ -137,8 +136,7 @@ class CheckpointBase(ABC):
     ) -> bool:
         """Copy this rank's share of the state and begin to write it; all ranks call this at the same step.
 
-        The caller waits only for the copy. Rank 0 reports later errors, and earlier checkpoints
-        stay as they are.
+        The caller waits only for the copy. Rank 0 reports later errors; earlier checkpoints are not changed.
 
         Args:
             state: objects with a `state_dict`, tensors, arrays, numbers, text, bytes, and mappings, lists, tuples,
@@ -153,7 +151,7 @@ class CheckpointBase(ABC):
             Whether it was begun; False if the last one is still being written.
 
         Raises:
-            InvalidRequestError: the state holds something that cannot be written; the message says where.
+            InvalidRequestError: the state contains a value that cannot be written; the message says where.
         """
         _check("rank", rank, 0 <= rank < size, f"below the size, {size}")
         _check("step", step, step >= 0, "not negative")
@@ -178,7 +176,7 @@ class CheckpointBase(ABC):
         return True
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until nothing is being written any more.
+        """Wait until no checkpoint is being written.
 
         Returns:
             Whether the last checkpoint was completed, as far as this rank knows. Only rank 0 knows about all shards.
@@ -208,7 +206,7 @@ class CheckpointBase(ABC):
     def _snapshot(
         self, tensors: Tensors, entries: Mapping[str, TensorEntry], rank: int
     ) -> tuple[dict[str, Any], Callable[[], None]]:
-        """Copy this rank's pieces into the memory of the last copy if they fit, because fresh memory is slow."""
+        """Copy this rank's pieces, into the memory of the last copy if they fit, because new memory is slow."""
         sources = {}
         for name, entry in entries.items():
             for piece in entry.pieces:
@@ -234,13 +232,13 @@ class CheckpointBase(ABC):
     def load(self, into: MutableMapping[str, Any], *, rank: int = 0) -> int | None:
         """Load the newest intact checkpoint, whichever world wrote it.
 
-        Every byte is verified before anything is loaded. A damaged checkpoint is passed over, with a warning that
-        names the file.
+        Every byte is verified before anything is loaded. A damaged checkpoint is skipped, with a warning that names the
+        file.
 
         Args:
             into: the state that was passed to `save`, or a part of it: objects with a `load_state_dict` load their
                 state, tensors get their values in place, and everything else is replaced in this mapping.
-            rank: the rank of this worker; only rank 0 tells the user about it.
+            rank: the rank of this worker; only rank 0 prints messages.
 
         Returns:
             The step at which it was saved; None if there is no checkpoint.
@@ -310,11 +308,11 @@ class CheckpointBase(ABC):
 
     @abstractmethod
     def _state_of(self, value: Any) -> Any:
-        """Return the content to save of a value: nested mappings, lists, tuples, tensors and numbers."""
+        """Return the content of a value that is saved: nested mappings, lists, tuples, tensors and numbers."""
 
     @abstractmethod
     def _identify(self, value: Any) -> Hashable | None:
-        """Return a value that is equal for tensors that share memory only; None for a value that is not a tensor.
+        """Return a key that is equal only for tensors that share memory; None for a value that is not a tensor.
 
         Raises:
             InvalidRequestError: such a tensor cannot be saved.
@@ -322,7 +320,7 @@ class CheckpointBase(ABC):
 
     @abstractmethod
     def _describe(self, tensor: Any) -> tuple[str, tuple[int, ...], int]:
-        """Return the name of a tensor's type, its shape, and its bytes."""
+        """Return the name of a tensor's type, its shape, and its size in bytes."""
 
     @abstractmethod
     def _copied(self, sources: Tensors, before: Tensors) -> tuple[dict[str, Any], Callable[[], None]]:
@@ -339,7 +337,7 @@ class CheckpointBase(ABC):
 
     @abstractmethod
     def _shape_of(self, target: Any) -> str:
-        """Return its shape in words, for an error."""
+        """Return a description of the target's shape, for an error."""
 
     @abstractmethod
     def _put(self, into: MutableMapping[str, Any], name: str, target: Any, value: Any) -> None:

@@ -15,10 +15,10 @@ _LAST_CHECKPOINT_SECONDS = 120.0
 
 
 class LoopCheckpoints:
-    """Checkpoints of one loop, or none if the user wants none.
+    """Checkpoints of one loop, if the user wants any.
 
     Args:
-        checkpoint: the object that writes and reads them; None: there are none.
+        checkpoint: the object that writes and reads them; None: no checkpoints.
         things: the trained objects, by name. `load` restores them.
     """
 
@@ -33,7 +33,7 @@ class LoopCheckpoints:
         return self._checkpoint is not None and self._checkpoint.due(step)
 
     def lacks(self, step: int) -> bool:
-        """Return whether checkpoints are wanted, and the newest one is not of this step."""
+        """Return whether the user wants checkpoints and the newest one is not of this step."""
         if self._checkpoint is None or step == self._last_step:
             return False
         # So that the last checkpoint is not skipped because another one is still being written.
@@ -54,7 +54,7 @@ class LoopCheckpoints:
             self._last_step = step if begun else self._last_step
 
     def load(self) -> bytes | None:
-        """Read the last checkpoint, if there is one and the user wants it; return the progress saved with it."""
+        """Read the last checkpoint, if there is one and the user wants to resume; return the progress saved with it."""
         if self._checkpoint is None or not self._checkpoint.resume:
             return None
         into = {**self._things, _PROGRESS: b""}
@@ -65,6 +65,6 @@ class LoopCheckpoints:
         return bytes(into[_PROGRESS])
 
     def wait(self) -> None:
-        """Wait for a checkpoint that is being written, at most two minutes."""
+        """Wait at most two minutes for a checkpoint that is being written."""
         if self._checkpoint is not None:
             self._checkpoint.wait(_LAST_CHECKPOINT_SECONDS)

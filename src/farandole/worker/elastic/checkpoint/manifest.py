@@ -1,4 +1,4 @@
-"""The description of a checkpoint, and of a rank's part of one: JSON, checked by its own digest."""
+"""The description of a checkpoint, and of a rank's part of one: JSON with a digest of its content."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _READ_BYTES = 4 * 1024 * 1024
 
 
 class ManifestError(ValueError):
-    """The file is not a manifest, or was changed after it was written; the message says what is wrong with it."""
+    """The file is not a manifest, or was changed after it was written; the message has the details."""
 
 
 class File(msgspec.Struct, frozen=True):
@@ -26,14 +26,14 @@ class File(msgspec.Struct, frozen=True):
     name: str
     size: int
     sha256: str
-    """The digest in hexadecimal. It is the fastest in Python's library that detects every changed byte."""
+    """The digest in hexadecimal. SHA-256 is the fastest in Python's library that detects every change."""
 
 
 class TensorEntry(msgspec.Struct, frozen=True):
     """A tensor, and the files that it is in."""
 
     dtype: str
-    """The element type, as its framework calls it."""
+    """The framework's name of the element type."""
     shape: tuple[int, ...]
     pieces: tuple[Piece, ...]
 
@@ -43,7 +43,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     version: int = VERSION
     number: int = 0
-    """The highest number in a directory was written last; steps may start again, and clocks may jump."""
+    """The checkpoint with the highest number in a directory is the newest: steps may restart, and clocks may jump."""
     step: int
     epoch: int
     world: int
@@ -57,7 +57,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
+        """Size of all files in bytes."""
         return sum(file.size for file in self.files)
 
 
@@ -65,7 +65,7 @@ class Record(msgspec.Struct, frozen=True):
     """A rank's report that its part of an attempt is written, or will not be."""
 
     layout: str = ""
-    """Digest of all tensors' names, types, shapes and pieces: the same on all ranks, or they do not fit together."""
+    """Digest of all tensors' names, types, shapes and pieces, which must be the same on all ranks."""
     files: tuple[File, ...] = ()
     trouble: str = ""
     """The reason why the part is not written; "" if it is."""
@@ -77,7 +77,7 @@ class _Sealed(msgspec.Struct, frozen=True):
 
 
 def seal(content: Manifest | Record) -> bytes:
-    """Return the text of a file that shows whether it was changed after it was written."""
+    """Return the text of a file with a digest, which shows whether it was changed later."""
     encoded = msgspec.json.encode(content)
     return msgspec.json.encode(_Sealed(hashlib.sha256(encoded).hexdigest(), msgspec.Raw(encoded)))
 
@@ -86,7 +86,7 @@ def unseal_manifest(text: bytes) -> Manifest:
     """Read a manifest.
 
     Raises:
-        ManifestError: it is damaged, or of a version that this farandole does not know.
+        ManifestError: it is damaged, or of a version that this version of farandole does not know.
     """
     content = _unseal(text)
     try:
@@ -146,7 +146,7 @@ def describe(path: Path) -> File:
 
 
 def what_is_wrong(directory: Path, file: File) -> str:
-    """Return why a checkpoint's file differs from what was written, with its path, or "". Reads all of it."""
+    """Return how a checkpoint's file differs from its entry, with its path; "" if it does not. Reads all of it."""
     path = directory / file.name
     try:
         size = path.stat().st_size

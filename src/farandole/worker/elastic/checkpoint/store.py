@@ -1,11 +1,11 @@
-"""The directory of checkpoints, and the order of writing that keeps the last good one whatever happens.
+"""The directory of checkpoints, and an order of writing that always preserves the last good one.
 
     DIR/step-00001200/            shards and, last, manifest.json: complete
     DIR/.partial-.../             an attempt, or files that are being removed
 
-An attempt becomes a checkpoint by one rename of its folder, after all in it has reached the disk. Nothing that is
-complete is ever changed or replaced: when a step is written again, its folder gets another name. What is to be removed
-is renamed first, so that nothing half removed looks complete.
+An attempt becomes a checkpoint by one rename of its folder, after all of its content has reached the disk. A complete
+checkpoint is never changed or replaced: when a step is written again, its folder gets another name. A folder is renamed
+before it is removed, so that a partly removed one does not look complete.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _COMPLETE = re.compile(r"step-\d{8,}(\.\d+)?")
 
 
 class AttemptId(msgspec.Struct, frozen=True, order=True):
-    """The identity of an attempt to write a checkpoint, so that no file of one is taken for another's."""
+    """The identity of an attempt to write a checkpoint, so that files of different attempts are not confused."""
 
     run: str
     """The id of the job: letters and digits."""
@@ -57,7 +57,7 @@ class AttemptId(msgspec.Struct, frozen=True, order=True):
 
 @dataclass(frozen=True)
 class Complete:
-    """A checkpoint, as its manifest has it."""
+    """A complete checkpoint and its manifest."""
 
     path: Path
     manifest: Manifest
@@ -69,7 +69,7 @@ class Search:
 
     found: Complete | None
     passed_over: tuple[str, ...]
-    """For each newer checkpoint that was passed over, what is wrong with it."""
+    """For each newer checkpoint that was skipped, what is wrong with it."""
 
 
 class Store:
@@ -83,7 +83,7 @@ class Store:
         self.directory = directory
 
     def latest(self) -> Search:
-        """Return the newest checkpoint whose every byte is as it was written; this reads all of it.
+        """Return the newest intact checkpoint; every byte of it is read and verified.
 
         Raises:
             OSError: the directory exists but cannot be read.
@@ -106,7 +106,7 @@ class Store:
         return complete[-1].path if complete else None
 
     def begin(self, attempt: AttemptId) -> None:
-        """Remove the files of earlier attempts. Those of this run's later attempts stay: other ranks may be ahead."""
+        """Remove the files of earlier attempts. Later attempts of this run are kept: other ranks may be ahead."""
         for path in self._folders():
             other = AttemptId.of_folder(path.name)
             ahead = other is not None and other.run == attempt.run and other >= attempt
@@ -200,7 +200,7 @@ def _tidy(folder: Path, wanted: set[str]) -> None:
 
 
 def write_through(path: Path, content: bytes) -> None:
-    """Write a file so that it is on the disk with all its content, or not at all.
+    """Write a file to the disk with all of its content, or not at all.
 
     Raises:
         OSError: it could not be written; nothing of it is left.
@@ -232,7 +232,7 @@ def sync_file(path: Path) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Wait until the names in a directory are on the disk, where the file system can.
+    """Wait until the names in a directory are on the disk, if the file system supports it.
 
     Raises:
         OSError: they did not get there.

@@ -17,7 +17,7 @@ class TensorFiles(Protocol):
     """Writes and reads the tensors of a checkpoint."""
 
     def writers(self, size: int) -> int:
-        """Return the number of ranks of a world that write; rank 0 always does."""
+        """Return the number of ranks, of a world of this size, that write; rank 0 always does."""
 
     def write(self, folder: Path, rank: int, writers: int, pieces: Tensors) -> tuple[str, ...]:
         """Write a rank's pieces, and return the names of the files.
@@ -27,7 +27,7 @@ class TensorFiles(Protocol):
         """
 
     def read(self, folder: Path, manifest: Manifest) -> dict[str, Any]:
-        """Return all tensors, whole, in ordinary memory; the files have been verified."""
+        """Return all tensors, each complete, in ordinary memory; the files have been verified."""
 
 
 def pieces_of(manifest: Manifest, shard: int) -> Iterator[tuple[str, Piece]]:
@@ -41,13 +41,13 @@ def pieces_of(manifest: Manifest, shard: int) -> Iterator[tuple[str, Piece]]:
 def need_safetensors(otherwise: str) -> None:
     """Import the library safetensors, for a format that needs it.
 
-    To be called before a thread writes, because an import there holds Python's lock, for which training would wait.
+    Call this before a thread writes: an import in that thread would hold Python's lock, for which training would wait.
 
     Args:
         otherwise: the user's alternative without it.
 
     Raises:
-        InvalidRequestError: it is not installed, or too old: versions before 0.8 hold that lock while they write.
+        InvalidRequestError: it is not installed, or older than version 0.8, which would hold that lock while it writes.
     """
     try:
         import safetensors

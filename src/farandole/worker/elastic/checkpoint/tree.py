@@ -1,10 +1,10 @@
-"""Takes a state apart into its tensors and a plain part that JSON can hold, and puts it together again.
+"""Separates a state into its tensors and a plain part for JSON, and reassembles it.
 
-The plain part is the state with `{"tensor": name}` in the place of each tensor. What JSON cannot hold as it is becomes
+The plain part is the state with `{"tensor": name}` in place of each tensor. A value that JSON cannot represent becomes
 an object whose first name is the kind of value: a mapping (whose keys need not be text), a tuple, bytes, infinity. An
-instance of a subclass of these kinds, such as a named tuple, also has the name of its class. To load it, the class
-must have been imported: a file never makes a program import or run anything. Two places that hold the same tensor, such
-as tied weights, get one name: it is written once, and is one tensor again.
+instance of a subclass of these kinds, such as a named tuple, also has the name of its class. To load it, the class must
+have been imported: a file never makes a program import or run anything. A tensor that occurs twice, such as tied
+weights, has one name: it is written once, and is one tensor again after loading.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ _LEAVES: tuple[type, ...] = (bool, int, float, complex, str, bytes, bytearray, r
 
 
 class Taken:
-    """A state that has been taken apart.
+    """A state that has been separated into plain values and tensors.
 
     Attributes:
-        plain: the part that JSON can hold.
-        tensors: the tensors by name, each one once; a name is the path to the tensor, joined with dots.
+        plain: the part that JSON can represent.
+        tensors: the tensors by name, each of them once; a name is the path to the tensor, joined with dots.
     """
 
     def __init__(self, state: Any, identify: Callable[[Any], Hashable | None]) -> None:
-        """Take `state` apart; the tensors are not copied.
+        """Separate `state`; the tensors are not copied.
 
         Args:
             state: nested mappings, lists, tuples, sets and deques of tensors, arrays, numbers, text, bytes and None.
             identify: a function that returns equal values for tensors that share memory, and None for other values.
 
         Raises:
-            InvalidRequestError: the state has something else in it; the message says where.
+            InvalidRequestError: the state contains another value; the message says where.
         """
         self._identify = identify
         self._names: dict[Hashable, str] = {}
@@ -97,7 +97,7 @@ class Taken:
 
 
 def _kind_of(value: Any) -> type:
-    """Return the kind of value that this is an instance of, or its class."""
+    """Return the kind of value of which this is an instance or, if there is none, its class."""
     if isinstance(value, Mapping):
         return next((kind for kind in (OrderedDict, Counter) if isinstance(value, kind)), dict)
     kinds = (*_SERIES.values(), *_LEAVES)
@@ -127,7 +127,7 @@ def _take_leaf(value: Any, kind: type, path: tuple[str, ...]) -> Any:
 
 
 def _take_array(value: Any, path: tuple[str, ...]) -> Any:
-    """Take a NumPy array or number that the front end does not regard as a tensor."""
+    """Convert a NumPy array or number that the front end does not regard as a tensor."""
     is_array = type(value).__name__ == "ndarray"
     if value.dtype.kind in "OV" or not (is_array or value.shape == ()):
         return _take_leaf(value, type(value), path)
@@ -139,7 +139,7 @@ def _find_name(found: Any, path: tuple[str, ...]) -> str:
     """Return the name by which `_find_class` finds a class.
 
     Raises:
-        InvalidRequestError: it would not find the class.
+        InvalidRequestError: `_find_class` would not find the class.
     """
     name = f"{getattr(found, '__module__', '')}:{getattr(found, '__qualname__', '')}"
     if not isinstance(found, type) or _find_class(name) is not found:
@@ -151,10 +151,10 @@ def _find_name(found: Any, path: tuple[str, ...]) -> str:
 
 
 def _name_of_class(cls: type, kind: type, value: Any, path: tuple[str, ...]) -> str:
-    """Return the name of a subclass of a kind of value, whose instances can be made from instances of the kind.
+    """Return the name of a value's class, a subclass of `kind` whose instances can be made from instances of `kind`.
 
     Raises:
-        InvalidRequestError: they cannot, or the class cannot be found by its name.
+        InvalidRequestError: they cannot be made so, or the class cannot be found by its name.
     """
     name = _find_name(cls, path)
     try:
@@ -182,14 +182,14 @@ def _instance(cls: type, value: Any) -> Any:
 
 
 def put_together(plain: Any, tensors: Mapping[str, Any]) -> Any:
-    """Return the state, put together again.
+    """Return the reassembled state.
 
     Args:
         plain: the value of `Taken.plain`.
         tensors: the tensors by name.
 
     Raises:
-        ValueError: this is not the plain part of a state.
+        ValueError: `plain` is not the plain part of a state.
     """
     if not isinstance(plain, dict):
         return plain

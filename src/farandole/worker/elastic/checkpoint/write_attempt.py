@@ -1,11 +1,11 @@
-"""One rank's part in the attempt to write one checkpoint, without any collective: ranks meet in the attempt's folder.
+"""One rank's part in the attempt to write a checkpoint, without collectives: ranks communicate by the attempt's folder.
 
 Each rank writes its files there and then a record of them, or of the reason why there are none. Rank 0 waits for all
 records and turns the folder into a checkpoint; the others wait until the folder is gone, which shows that rank 0 has
-decided. A rank that gives up removes its own files. If any rank gives up, the attempt has failed: the checkpoints
-before it stay.
+decided. A rank that gives up removes its own files. If any rank gives up, the attempt has failed: earlier checkpoints
+are kept.
 
-Races: a rank may give up (its world is over) in the moment in which rank 0 publishes; rank 0 looks again after the
+Races: a rank may give up (its world has ended) at the moment when rank 0 publishes; rank 0 checks again after the
 rename. A rank may be in its next attempt while rank 0 is still in this one; only attempts that come before one's own
 are ever removed. A rank that dies leaves files that the next attempt's rank 0 removes.
 """
@@ -44,21 +44,21 @@ _LONGEST_LOOK_SECONDS = 0.5
 
 
 class AttemptDropped(Exception):
-    """This attempt has failed; the message says why, in words that follow "was not written: "."""
+    """This attempt has failed; the message is the reason, for a text that begins with "was not written: "."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One rank's contribution.
+    """One rank's part of a checkpoint.
 
     Attributes:
         attempt: the attempt's id.
         rank: the rank whose part this is; ranks from 0 to `writers` - 1 write.
         writers: the number of ranks that write.
-        manifest: the manifest of the whole checkpoint, without its files; only rank 0's counts.
+        manifest: the manifest of the whole checkpoint, without its files; only rank 0's is used.
         layout: digest of the contents of all files.
         write: a function that writes this rank's files into a folder and returns their names; raises OSError.
-        timeout: seconds that rank 0 waits for the others while nothing arrives.
+        timeout: seconds that rank 0 waits for the others if no data arrives.
     """
 
     attempt: AttemptId
@@ -74,7 +74,7 @@ class Attempt:
     """Writes a rank's part and completes the attempt with the others, in the thread that calls `run`.
 
     Attributes:
-        waiting: whether its files are written, and it waits for other ranks.
+        waiting: whether this rank's files are written, and it waits for other ranks.
     """
 
     def __init__(self, store: Store, part: Part) -> None:
@@ -91,11 +91,11 @@ class Attempt:
         return self._part.attempt
 
     def look_now(self) -> None:
-        """Check the progress of the others at once. From any thread."""
+        """Check the progress of the others at once. Any thread may call this."""
         self._look.set()
 
     def give_up(self) -> None:
-        """Stop waiting for other ranks, because their world is over. From any thread."""
+        """Stop waiting for other ranks, because their world has ended. Any thread may call this."""
         self._gave_up.set()
         self._look.set()
 
@@ -137,7 +137,7 @@ class Attempt:
         write_through(_record_path(self._folder, part.rank), seal(Record(part.layout, files)))
 
     def _take_back(self, reason: str) -> None:
-        """Remove this rank's files, on rank 0 all files; leave the reason for ranks that cannot know it."""
+        """Remove this rank's files, on rank 0 all files; record the reason for ranks that cannot know it."""
         part = self._part
         says_why = bool(reason) and part.writers > 1
         if part.rank == 0:
@@ -186,7 +186,7 @@ class Attempt:
             self._pause(waiting)
 
     def _wait_for_rank_0(self) -> None:
-        """Wait until rank 0 has decided: then the folder has its final name, or is gone."""
+        """Wait until rank 0 has decided: then the folder has its final name, or has been removed."""
         # Twice the time of rank 0, so that rank 0 gives up first and tells the others why.
         waiting = _ProgressTimeout(2 * self._part.timeout)
         with contextlib.suppress(FileNotFoundError):
@@ -248,7 +248,7 @@ class _ProgressTimeout:
 
 
 def excuse(store: Store, attempt: AttemptId, rank: int, reason: str) -> None:
-    """Tell the others, as far as the disk allows, that this rank's part of an attempt will not come."""
+    """Record, if the disk allows, that this rank's part of an attempt will not be written."""
     folder = store.path_of(attempt)
     with contextlib.suppress(OSError):
         _make(folder)

@@ -1,9 +1,8 @@
-"""The choice of the rank that writes each tensor of a state that all ranks have: a pure function, the same on every
-rank.
+"""The choice of the rank that writes each tensor of a replicated state: a pure function, the same on every rank.
 
-All tensors are laid in one line, in the order given, and the line is cut into as many shards of equal length. A large
-tensor that lies across a cut is split between two rows of its first dimension; a small one goes as a whole to the shard
-in which its middle lies. So every shard holds at most one piece of a tensor.
+All tensors are concatenated in the order given, and the result is cut into shards of equal length. A large tensor that
+lies across a cut is split between two rows of its first dimension; a small one belongs to the shard in which its middle
+lies. So every shard contains at most one piece of a tensor.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class Extent(NamedTuple):
 
 
 def share_out(extents: Sequence[Extent], shards: int) -> list[tuple[Piece, ...]]:
-    """Return, for each tensor, its pieces in the order of their rows; they cover it exactly once.
+    """Return the pieces of each tensor, in the order of their rows; they cover it exactly once.
 
     Args:
         extents: the extents of all tensors, in an order that is the same on every rank.

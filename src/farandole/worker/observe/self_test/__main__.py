@@ -31,7 +31,7 @@ _TELL_SECONDS = 2.0
 
 
 def main() -> None:
-    """Examine, and send the report."""
+    """Run the test, and send the report."""
     basics.init()
     session = basics.current()
     report = examine(session, quick=sys.argv[1] == "quick")
@@ -68,7 +68,7 @@ def examine(session: Session, quick: bool) -> SelfTestReport:
 
 
 def nodes_of(world: World) -> list[Node]:
-    """Return the ends of links: the first worker of each host or, of one host, every worker."""
+    """Return the ends of links: the first worker of each host or, if there is only one host, every worker."""
     first = {host: world.hostnames.index(host) for host in dict.fromkeys(world.hostnames)}
     if len(first) > 1:
         return [Node(host, rank) for host, rank in first.items()]
@@ -76,7 +76,7 @@ def nodes_of(world: World) -> list[Node]:
 
 
 def with_second_look(report: SelfTestReport, again: list[Pair]) -> SelfTestReport:
-    """Return the report with the better of two looks at some pairs."""
+    """Return the report with the better of two measurements of some pairs."""
     looks = {(pair.one, pair.other): pair for pair in again}
     pairs = []
     for pair in report.pairs:

@@ -1,4 +1,6 @@
-"""Every collective once or more, each result compared with what it must be. All ranks do the same in the same order."""
+"""Runs every collective at least once, and compares each result with the expected one. All ranks do this in the same
+order.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,10 @@ from farandole.worker.observe.self_test import formulas
 
 ODD = 1001
 LARGE = 1 << 20
-"""Bytes, of what all ranks together get."""
+"""Size of large tensors in bytes, all ranks' results together."""
 
 Check = tuple[str, Callable[[], str]]
-"""Its name, and what says what is wrong on this rank, or ""."""
+"""The name of a check, and a function that returns the error on this rank, or ""."""
 
 
 def check_all(rank: int, size: int, quick: bool, tell: Callable[[str], None]) -> tuple[int, list[Problem]]:
@@ -25,8 +27,8 @@ def check_all(rank: int, size: int, quick: bool, tell: Callable[[str], None]) ->
     Args:
         rank: this worker's rank.
         size: the number of workers in the world.
-        quick: leave out most combinations of types and operations.
-        tell: hears how it goes on.
+        quick: whether to omit most combinations of types and operations.
+        tell: called with messages about the progress.
     """
     groups = [basics.add_process_set(ranks) for ranks in _sets(size)]
     checks = [*_reductions(rank, size, quick), *_moves(rank, size), *_groups(rank, groups)]
@@ -153,7 +155,7 @@ def _barrier() -> str:
 
 
 def _sets(size: int) -> list[list[int]]:
-    """Return the even and the odd ranks; a world of one has no set that is not itself."""
+    """Return the even and the odd ranks; no sets in a world of one."""
     return [] if size == 1 else [list(range(0, size, 2)), list(range(1, size, 2))]
 
 

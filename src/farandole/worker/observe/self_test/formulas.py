@@ -1,8 +1,8 @@
 """The inputs of the self test's collectives and their expected results, by formula.
 
-Values repeat with a period of seven elements, so that megabytes are made and compared in a moment, and what is missing,
-doubled or in the wrong place shows. All are whole numbers that the element type holds exactly, so the order of
-additions does not matter, and only averages are rounded.
+Values repeat with a period of seven elements, so that megabytes are generated and compared quickly, and missing,
+duplicate or misplaced data is detected. All values are integers that the element type represents exactly, so the order
+of additions does not matter, and only averages are rounded.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def contribution(op: int, rank: int) -> list[int]:
 
 
 def can_be_asked(op: int, dtype: DType, size: int) -> bool:
-    """Return whether the type holds every sum of values of this number of ranks."""
+    """Return whether the type can represent every result for this number of ranks."""
     return op not in (Sum, Average) or 2 * size <= _LARGEST[dtype]
 
 
@@ -67,7 +67,7 @@ def reduced(op: int, dtype: DType, size: int) -> list[Number]:
 
 
 def tiled(period: bytes, size: int) -> bytearray:
-    """Return this number of bytes of a period that is repeated."""
+    """Return a number of bytes in which a period is repeated."""
     return bytearray((period * (size // len(period) + 1))[:size])
 
 
@@ -89,12 +89,12 @@ def decode(elements: Bytes, dtype: DType) -> list[Number]:
 
 
 def what_differs(found: Bytes, wanted: Sequence[Number], dtype: DType, first: int = 0) -> str:
-    """Compare elements with values of one period, repeated.
+    """Compare elements with a repeated period of values.
 
     Args:
-        found: elements.
-        wanted: the period.
-        dtype: their type.
+        found: the elements.
+        wanted: the values of one period.
+        dtype: the element type.
         first: the first element's position in the period.
 
     Returns:
@@ -116,12 +116,14 @@ def what_differs(found: Bytes, wanted: Sequence[Number], dtype: DType, first: in
 
 
 def bytes_of(source: int, destination: int, size: int) -> bytearray:
-    """Return the bytes that one rank gives to another (or to all: any number) in a collective without arithmetic."""
+    """Return the bytes that one rank sends to another, or to all (any `destination`), in a collective without
+    arithmetic.
+    """
     return tiled(bytes((11 * source + 5 * destination + place) % 251 for place in range(251)), size)
 
 
 def which_byte_differs(found: Bytes, wanted: Bytes) -> str:
-    """Compare bytes; return which one is wrong, "" if none is."""
+    """Compare bytes; return a description of the first wrong one, or ""."""
     if found == wanted:
         return ""
     if len(found) != len(wanted):

@@ -1,8 +1,9 @@
 """The speed of the links: transfers between two workers, timed by the engine that receives them.
 
-What is timed begins after the workers have agreed on all of it, which takes a way over rank 0: a slow link to that one
-must not be blamed on others. So all transfers of a sample are asked for at once. The first two, there and back, are the
-*meeting*: one of the two workers may have heard of the agreement later than the other. The clock runs from its end.
+Timing begins after the workers have agreed on all transfers, which involves rank 0: otherwise a slow link to rank 0
+would be attributed to others. So all transfers of a sample are requested at once. The first two, in both directions,
+are the *meeting*, because one of the two workers may have learned of the agreement later than the other. The measured
+time begins at its end.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from farandole.worker.observe.engine_events import Phase
 from farandole.worker.observe.self_test.schedule import LARGEST_MESSAGE, messages, rounds
 
 _HOPS = 20
-"""Times that 4 bytes go from one to the other, for one sample of the latency."""
+"""Number of transfers of 4 bytes in one sample of the latency."""
 _PROBE_BYTES = 256 << 10
 _EVENTS = 4096
 
@@ -41,7 +42,7 @@ class Effort:
     seconds: float
     """The duration of one sample of a bandwidth."""
     total_seconds: float
-    """About the duration of all samples together; with many rounds, samples get shorter."""
+    """Approximate duration of all samples together; with many rounds, samples are shorter."""
 
     def per_sample(self, rounds: int) -> float:
         """Return the seconds that one sample of a bandwidth may take."""
@@ -58,7 +59,7 @@ class Links:
     Args:
         engine: this worker's engine.
         rank: this worker's rank.
-        nodes: the ends of links. A worker that is none of them is silent.
+        nodes: the ends of links. A worker that is not among them is silent.
         effort: the number of repetitions and sizes.
     """
 
@@ -89,7 +90,7 @@ class Links:
         return _shared(found)
 
     def _round(self, pairs: Sequence[tuple[int, int]], seconds: float) -> list[Pair]:
-        """Measure the pairs of one round at once, and return what this worker has seen of them."""
+        """Measure the pairs of one round at the same time, and return this worker's results."""
         buffers.barrier()
         self._calls += 1
         for one, other in pairs:
@@ -98,7 +99,7 @@ class Links:
         return []
 
     def _pair(self, one: int, other: int, seconds: float) -> Pair:
-        """Measure one link. Both ends return what they have seen: the one that receives knows the bandwidth."""
+        """Measure one link. Both ends return their results; the receiver has the bandwidth."""
         ends = self._nodes[one].rank, self._nodes[other].rank
         latency = statistics.median(self._latency(*ends, sample) for sample in range(self._effort.samples))
         there, back = (self._rate(*way, seconds) for way in (ends, ends[::-1]))
@@ -106,19 +107,19 @@ class Links:
         return Pair(one, other, latency, there, back, route)
 
     def _latency(self, one: int, other: int, sample: int) -> float:
-        """Return the microseconds that 4 bytes take one way."""
+        """Return the one-way time of 4 bytes in microseconds."""
         small = bytearray(4)
         hops = [(small, *((one, other) if hop % 2 == 0 else (other, one))) for hop in range(_HOPS)]
         return self._timed(one, other, hops, f"latency.{sample}") / _HOPS * 1e6
 
     def _rate(self, source: int, destination: int, seconds: float) -> float:
-        """Return bytes a second; 0 on the side that sends."""
+        """Return bytes per second; 0 on the sender."""
         size, count = messages(self._rough_rate(source, destination, seconds), seconds)
         samples = range(self._effort.samples)
         return statistics.median(self._sample(source, destination, size, count, str(sample)) for sample in samples)
 
     def _rough_rate(self, source: int, destination: int, seconds: float) -> float:
-        """Return about how many bytes a second go that way, on both sides, from some that take a part of the time."""
+        """Return the approximate rate in bytes per second, on both sides, from a short measurement."""
         size, rate = _PROBE_BYTES, array("d", [math.inf])
         # Even a slow link may take a few bytes at once, into its buffers. So the probe grows until it takes a
         # measurable time.
@@ -135,7 +136,7 @@ class Links:
         return size * count / took if self._rank == destination else 0.0
 
     def _timed(self, first: int, second: int, moves: Sequence[tuple[object, int, int]], what: str) -> float:
-        """Let two workers meet, carry out transfers, and return the seconds from the end of the meeting."""
+        """Make two workers meet, carry out transfers, and return the seconds from the end of the meeting."""
         meeting = [(bytearray(4), first, second), (bytearray(4), second, first)]
         self._read_events()
         buffers.transfer([*meeting, *moves], name=self._name(what))
@@ -158,7 +159,7 @@ class Links:
 
 
 def _shared(found: Sequence[Pair]) -> list[Pair]:
-    """Put together what the workers have seen; the same on all ranks."""
+    """Combine the workers' results; the same on all ranks."""
     payloads, _ = buffers.gather(bytearray(b"".join(msgspec.json.encode(pair) + b"\n" for pair in found)))
     known: dict[tuple[int, int], Pair] = {}
     for line in payloads.splitlines():

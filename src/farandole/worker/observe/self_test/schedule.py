@@ -1,4 +1,4 @@
-"""In which order pairs are measured, and how much is sent for that."""
+"""The order in which pairs are measured, and the amount of data for each measurement."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _MOST_MESSAGES = 8
 def rounds(nodes: int) -> list[list[tuple[int, int]]]:
     """Return every pair of nodes, the lower one first, in rounds: the pairs of a round are measured at once.
 
-    Up to `MOST_ALONE` nodes, a round is one pair. Of more, it is a tournament: in each round every node is in one pair
-    (of an odd number, one is left out).
+    Up to `MOST_ALONE` nodes, a round is one pair. With more, the rounds are a tournament: in each round, every node is
+    in one pair (with an odd number of nodes, one pauses).
 
     Example:
         >>> rounds(3)
@@ -38,7 +38,7 @@ def messages(rate: float, seconds: float) -> tuple[int, int]:
     """Return the size and the number of messages that a link of this speed carries in a given time.
 
     Args:
-        rate: bytes a second, roughly.
+        rate: the approximate bytes per second.
         seconds: the time limit in seconds.
 
     Example:
