@@ -55,6 +55,22 @@ def test_host_with_another_version_is_refused_and_dead_host_is_retried(start: St
     assert job.finish() == 0
 
 
+def test_job_whose_first_worker_has_ended_waits_for_host_that_comes_later(start: Start, tmp_path: Path) -> None:
+    """Its workers call no init(), so they do not wait for each other."""
+    source = hosts_file(tmp_path, "localhost:1")
+    alone = (
+        sys.executable,
+        "-c",
+        "import os; print('worker', os.environ['FARANDOLE_WORKER'], os.getpid(), flush=True)",
+    )
+    job = start("-np", "2", "--min-np", "2", "--hosts-from", source, command=alone)
+    first = job.says(r"worker 0 (\d+)")[1]
+    until(lambda: not os.path.exists(f"/proc/{first}"), "the first worker has ended", 20)
+    hosts_file(tmp_path, "localhost:2")
+    job.says(r"worker 1 \d+")
+    assert job.finish() == 0
+
+
 def test_lost_connection_ends_workers_and_host_returns(start: Start, ssh: str, tmp_path: Path) -> None:
     source = hosts_file(tmp_path, "localhost:1", "far:1")
     job = start("-np", "2", "--min-np", "1", "--hosts-from", source, "--ssh", ssh, *PATIENT)

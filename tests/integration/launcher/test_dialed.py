@@ -264,6 +264,22 @@ def test_elastic_job_goes_on_when_dialers_come_and_are_killed(job: Callable[...,
     assert one.results() == [3, 3, 3]
 
 
+def name_of_worker(path: str) -> str:
+    Path(path, f"{os.getpid()}").touch()
+    return os.environ["FARANDOLE_WORKER"]
+
+
+def test_elastic_job_whose_first_worker_has_ended_waits_for_host_that_is_slow_to_start(
+    job: Callable[..., Job], tmp_path: Path
+) -> None:
+    """Its functions call no init(), so they do not wait for each other."""
+    one = job(name_of_worker, str(tmp_path), elastic=Elastic(2, 2, discovery=DIAL))
+    one.dial("a")
+    await_end_of(pids_in(tmp_path, 1))
+    one.dial("b")
+    assert one.results() == ["0", "1"]
+
+
 def until(happened: Callable[[], bool]) -> None:
     deadline = time.monotonic() + SECONDS
     while not happened():

@@ -47,7 +47,7 @@ _decisions: dict[object, tuple[ElasticState, JobState, tuple[object, ...]]] = {}
 
 def beginning(size: int, limits: Limits, faults: int, **policy: int) -> System:
     """Return a job that has contacted `size` hosts, and has just started a worker on each."""
-    slots = the_one(JobState(SlotPolicy(first_size=size, **policy), _NO_ROSTER))
+    slots = the_one(JobState(SlotPolicy(**{"first_size": size, **policy}), _NO_ROSTER))
     system = System(ElasticState(limits), (), slots, faults_left=faults)
     return add_hosts(system, size)
 
@@ -103,6 +103,8 @@ def _act(system: System, before: ElasticState, action: object) -> System:
     if isinstance(action, EndHost):
         return replace(system, reaching=system.reaching - {action.label})
     if isinstance(action, EndJob):
+        enough = before.generation or len(system.done_early) >= before.limits.min_size
+        model_roster.require(action.why or enough, "the job ends well after too few workers")
         alive = frozenset(each.number for each in system.workers if each.phase != DEAD)
         return replace(system, to_kill=alive, reaching=frozenset())
     if isinstance(action, Refuse):
@@ -214,7 +216,7 @@ def check_rest(system: System) -> None:
         return
     model_roster.require(bool(alive) or _somebody_is_stopped(system), "no worker is left, and the job has not ended")
     job = dataclasses.replace(_of(system), roster=system.state)
-    full = len(living(job)) >= min(_places(system), job.most)
+    full = len(living(job)) + len(job.early) >= min(_places(system), job.most)
     model_roster.require(full or job.closing, "a slot stays free that could have a worker")
 
 

@@ -6,6 +6,7 @@ take less than a second each. `explorer` explains why every interleaving is cove
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from explorer import Explorer, without_noise
 from model_state import Step, System, Violation
 from msgspec.structs import replace
 
+from farandole.control.launcher.slots import failure_rules
 from farandole.control.roster import next_world
 from farandole.control.roster.elastic import Decision, ElasticState, Limits
 from farandole.control.roster.events import Action, Announce, End, Event, Evict, Finished, Refuse, Suspected
@@ -171,6 +173,29 @@ def test_every_interleaving_of_a_larger_job_with_hosts_keeps_the_invariants(
     workers: int, faults: int, least: int, most: int, kinds: tuple[str, ...], prompt: bool
 ) -> None:
     explore(joined_decisions.beginning(workers, Limits(least, most), faults), kinds, prompt)
+
+
+# Hosts that are slow to start; workers, faults, least, most, kinds of faults
+SLOW_HOSTS = [
+    (2, 2, 2, 2, ("return", "host")),
+    (2, 3, 2, 2, ("return", "kill")),
+    (3, 2, 2, 3, ("return",)),
+]
+
+
+@pytest.mark.parametrize(("workers", "faults", "least", "most", "kinds"), SLOW_HOSTS)
+def test_every_interleaving_of_a_job_with_slow_hosts_keeps_the_invariants(
+    workers: int, faults: int, least: int, most: int, kinds: tuple[str, ...]
+) -> None:
+    explore(joined_decisions.beginning(workers, Limits(least, most), faults, first_size=1), kinds)
+
+
+def test_job_that_ends_with_its_first_worker_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        failure_rules, "_finished", lambda state, *place: (dataclasses.replace(state, finished=True), [], "ended")
+    )
+    with pytest.raises(Violation, match="ends well after too few"):
+        explore(joined_decisions.beginning(2, Limits(2, 2), 2, first_size=1), ("return",))
 
 
 @pytest.mark.parametrize(

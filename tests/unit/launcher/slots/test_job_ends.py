@@ -11,6 +11,7 @@ from farandole.control.launcher.slots.job_events import (
     STATE_LOST,
     SUCCEEDED,
     EndJob,
+    HostReady,
     HostsChanged,
     Progressed,
     StopWorkers,
@@ -85,6 +86,33 @@ def test_no_worker_starts_once_one_has_finished() -> None:
     job.begin_world(0, 1)
     assert job.end(0, SUCCEEDED) == []
     assert ended(job.end(1, KILLED)) == [""]  # The spare waits for nothing.
+
+
+def test_end_of_one_worker_does_not_end_job_whose_other_hosts_are_slow_to_start() -> None:
+    """Its functions call no init(), so they do not wait for each other."""
+    job = Job(beginning(2, 3, first_size=2), ("h1", 1))
+    assert job.end(0, SUCCEEDED) == [] and job.workers() == []
+    assert will_start(job.state, job.now) is False, "the slot has done its part"
+    job.tell(HostsChanged((("h1", 1), ("h2", 2))))
+    assert started(job.tell(HostReady("h2"))) == [(1, "h2", 0), (2, "h2", 1)]
+    assert started(job.end(1, KILLED)) == [(3, "h2", 0)], "one that is lost is replaced"
+    assert not ended(job.end(3, FINISHED))
+    assert started(job.tell(HostsChanged((("h1", 1), ("h2", 3))))) == [], "enough have ended well"
+    assert ended(job.end(2, SUCCEEDED)) == [""]
+
+
+def test_job_waits_in_vain_for_the_rest_of_its_least_workers() -> None:
+    job = Job(beginning(2, 2, timeout=60), ("h1", 1))
+    job.end(0, SUCCEEDED)
+    job.tell(HostsChanged(()))
+    assert ended(job.wait(30)) == []
+    assert "only 1 of at least 2 workers have a place" in ended(job.wait(31))[0]
+
+
+def test_smaller_minimum_ends_job_of_which_enough_workers_have_ended() -> None:
+    job = Job(beginning(2, 2), ("h1", 1))
+    job.end(0, SUCCEEDED)
+    assert ended(job.resize(1, 2)) == [""]
 
 
 def test_finished_worker_is_not_replaced() -> None:

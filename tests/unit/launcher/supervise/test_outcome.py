@@ -31,6 +31,12 @@ def test_job_without_failures_blames_no_worker() -> None:
     assert _to_blame(End(20, 5.0, "timed out"), (), [failed(0, 10, 0)]) is None
 
 
+def test_failures_of_workers_that_were_replaced_before_there_was_a_world_are_not_reported() -> None:
+    records = [failed(0, 10, 0), failed(1, 11), failed(2, 12, 0), failed(3, 13)]
+    assert _to_blame(End(20, 5.0), (), records, least=2) is records[3], "no worker is started any more"
+    assert _to_blame(End(20, 5.0), (), records[:3], least=2) is None
+
+
 def workers(**ends: int) -> Any:
     """Return workers by their exit codes; the names are their numbers after a `w`."""
     numbers = {int(name[1:]): code for name, code in ends.items()}

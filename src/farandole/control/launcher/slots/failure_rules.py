@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from farandole.base.display.wording import count
 from farandole.control.launcher.slots.backoff import waiting_time
 from farandole.control.launcher.slots.job_events import (
     FAILED,
@@ -64,11 +65,11 @@ def worker_ended(state: JobState, event: WorkerEnded, now: float) -> Step:
     state = _without(state, event.worker, progressed=healthy)
     name = f"worker {event.worker} on {site.label}"
     if event.how == FINISHED:
-        return _finished(state, name)
+        return _finished(state, name, site.label, slot.index)
     if slot.draining or (slot.left and event.how == SUCCEEDED):
         return state, [], f"{name} has left"
     if event.how == SUCCEEDED and member:
-        return _finished(state, name)
+        return _finished(state, name, site.label, slot.index)
     if event.how == SUCCEEDED and state.closing:
         return state, [], f"{name} came too late and was refused"
     if event.how == STATE_LOST and not state.finished:
@@ -81,8 +82,15 @@ def worker_ended(state: JobState, event: WorkerEnded, now: float) -> Step:
     return state, actions, f"{name} {event.how}"
 
 
-def _finished(state: JobState, name: str) -> Step:
+def _finished(state: JobState, name: str, label: str, index: int) -> Step:
+    if not state.generation:
+        state = replace(state, early=state.early | {(label, index)})
+        return state, [], f"{name} has finished before there is a world: {len(state.early)} of {_least(state)}"
     return replace(state, finished=True), [], f"{name} has finished: no more workers are started"
+
+
+def _least(state: JobState) -> str:
+    return f"at least {count(state.limits.min_size, 'worker')}"
 
 
 def _end_without_state(state: JobState) -> EndJob:

@@ -144,8 +144,10 @@ class JobState:
     """Failures by rank or, for workers without one, by slot."""
     asked: frozenset[int] = frozenset()
     """Workers of the latest world that were asked to leave; kept after the whole world has left."""
+    early: frozenset[tuple[str, int]] = frozenset()
+    """The slots, by host and index, whose worker ended well before there was a world: they get no other worker."""
     finished: bool = False
-    """Whether a worker has finished its work."""
+    """Whether a worker has finished its work or, before there was a world, as many as the job has at least."""
     short_since: float | None = None
     """The time since which there are too few slots."""
     blames: tuple[Blame, ...] = ()
@@ -175,8 +177,11 @@ class JobState:
 
     @property
     def finishing(self) -> bool:
-        """Whether a worker seems to have finished its work: it is certain once its process ends with exit code 0."""
-        return isinstance(self.roster, elastic.ElasticState) and self.roster.finishing
+        """Whether a member of a world seems to have finished its work: certain once its process ends with exit code 0.
+
+        Before there is a world, the end of one worker says nothing about the others, whose hosts may be slow to start.
+        """
+        return isinstance(self.roster, elastic.ElasticState) and self.roster.generation > 0 and self.roster.finishing
 
     @property
     def closing(self) -> bool:
@@ -198,6 +203,11 @@ class JobState:
 
 Step = tuple[JobState, list[SlotAction], str]
 """The result of one rule for an event: the next state, the actions, and the reason."""
+
+
+def is_free(state: JobState, site: Site, slot: Slot) -> bool:
+    """Return whether a slot has no worker, and may get one."""
+    return slot.worker is None and slot.index < site.size and (site.label, slot.index) not in state.early
 
 
 def living(state: JobState) -> dict[int, tuple[Site, Slot]]:

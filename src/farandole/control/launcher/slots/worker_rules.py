@@ -22,6 +22,7 @@ from farandole.control.launcher.slots.job_state import (
     Step,
     at_work,
     drain,
+    is_free,
     living,
     site_of,
     with_deadline,
@@ -71,6 +72,8 @@ def worker_leaves(state: JobState, event: Leaves, now: float) -> Step:
 
 def end_if_over(state: JobState, now: float) -> tuple[JobState, list[SlotAction]]:
     """End the job if no worker is left that has work to do, and none can be started."""
+    if len(state.early) >= state.limits.min_size:
+        state = replace(state, finished=True)
     here = living(state)
     # A fact that the roster knows for certain may have been lost here with the previous launcher.
     if not (state.finished or (state.finishing and not here)):
@@ -110,10 +113,10 @@ def fill(state: JobState, now: float) -> tuple[JobState, list[SlotAction]]:
         for site in state.sites
         if site.phase == "ready" and not site.closed and site.barred_until <= now
         for slot in site.slots
-        if slot.worker is None and slot.index < site.size and slot.not_before <= now
+        if is_free(state, site, slot) and slot.not_before <= now
     ]
     here = at_work(state).values()
-    room = (state.most if state.generation else state.most_at_first) - len(here)
+    room = (state.most if state.generation else state.most_at_first) - len(here) - len(state.early)
     if here and all(site.closed or slot.draining or slot.left for site, slot in here):
         room = max(room, 1)  # No worker stays: the last one to leave hands the state over to this one.
     actions: list[SlotAction] = []
@@ -137,7 +140,7 @@ def will_start(state: JobState, now: float) -> bool:
     """
     first = next((worker for worker in state.world if worker in living(state)), None)
     return not (state.closing or state.end) and any(
-        slot.index < site.size and (slot.worker is None or ((slot.draining or slot.left) and slot.worker != first))
+        is_free(state, site, slot) or (slot.index < site.size and (slot.draining or slot.left) and slot.worker != first)
         for site in state.sites
         if site.phase in ("new", "reaching", "ready") and not site.closed and site.barred_until <= now
         for slot in site.slots
@@ -161,8 +164,8 @@ def count_time(state: JobState, now: float) -> tuple[JobState, list[SlotAction]]
     if state.closing:
         return state, []
     # Slots in backoff will have workers again; those of a barred host only keep the workers that they have.
-    usable = sum(
-        slot.worker is not None or site.barred_until <= now
+    usable = len(state.early) + sum(
+        slot.worker is not None or (is_free(state, site, slot) and site.barred_until <= now)
         for site in state.sites
         if site.phase == "ready" and not site.closed
         for slot in site.slots

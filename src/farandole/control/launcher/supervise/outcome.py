@@ -12,7 +12,7 @@ from farandole.control.launcher.failure.failure_text import exit_code, render_fa
 from farandole.control.launcher.failure.record import WorkerRecord, first_failure
 from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.plan.model import HostPlan, LaunchPlan, WorkerPlan
-from farandole.control.launcher.slots.job_state import End
+from farandole.control.launcher.slots.job_state import End, JobState
 from farandole.control.launcher.supervise.workers import Workers
 
 # Seconds beyond which failures are unrelated: by then, new workers have replaced the first ones.
@@ -70,9 +70,8 @@ class Observer:
 
 def outcome_of(
     spec: LaunchSpec,
-    end: End,
+    state: JobState,
     workers: Workers,
-    world: Sequence[int],
     results: Mapping[int, bytes],
     hint: Callable[[HostPlan, str], str],
 ) -> tuple[JobOutcome, str]:
@@ -80,14 +79,16 @@ def outcome_of(
 
     Args:
         spec: the launch of the job.
-        end: why and since when the launcher ends the remaining workers.
+        state: the last state of the job, which has ended.
         workers: the last workers of the job.
-        world: the worker numbers of the latest world, by rank.
         results: the results of workers of `farandole.run`, by worker.
         hint: see `Preparation.hint`.
     """
+    end, world = state.end, state.world
+    assert end is not None
     records = [worker.record for worker in workers.by_number.values()]
-    first, ended_at = _to_blame(end, world, records), end.since
+    least = state.limits.min_size if state.generation == 0 else 1
+    first, ended_at = _to_blame(end, world, records, least), end.since
     if first is None and not end.why:
         return JobOutcome(0, results=_by_rank(results, workers, world)), ""
     trouble = ""
@@ -107,14 +108,18 @@ def outcome_of(
     return JobOutcome(exit_code(first, ended_at), report, rank, raised=results.get(first.rank)), trouble
 
 
-def _to_blame(end: End, world: Sequence[int], records: Sequence[WorkerRecord]) -> WorkerRecord | None:
-    """Return the worker whose failure is the subject of the report."""
+def _to_blame(end: End, world: Sequence[int], records: Sequence[WorkerRecord], least: int = 1) -> WorkerRecord | None:
+    """Return the worker whose failure is the subject of the report.
+
+    Without a world, workers that fail are replaced until as many as `least` have ended well.
+    """
     ended_at = end.since
     if end.worker is not None:
         return next((record for record in records if record.rank == end.worker), None)
     if end.why:
         return first_failure(_last_to_fail(records, ended_at), ended_at)
-    succeeded_at = min((record.exit_time for record in records if record.exit_code == 0), default=ended_at)
+    ended_well = sorted(record.exit_time for record in records if record.exit_code == 0)
+    succeeded_at = ended_well[least - 1] if len(ended_well) >= least else ended_at
     # A worker that failed before others finished was replaced, or the others continued without it.
     last = [record for record in records if (record.rank in world if world else record.exit_time >= succeeded_at)]
     return first_failure(last, ended_at)

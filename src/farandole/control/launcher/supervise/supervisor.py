@@ -336,8 +336,7 @@ class Supervisor:
         assert end is not None
         if end.stop_code is not None:
             return JobOutcome(end.stop_code)
-        spec, world, results = self._context.spec, self.state.world, self.service.results
-        outcome, trouble = outcome_of(spec, end, self.workers, world, results, hint)
+        outcome, trouble = outcome_of(self._context.spec, self.state, self.workers, self.service.results, hint)
         if trouble:
             self._context.console.say(f"warning: {trouble}")
         return outcome
