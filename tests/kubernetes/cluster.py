@@ -256,7 +256,7 @@ class Cluster:
         return self.kubectl("logs", "-n", namespace, pod, *chosen)
 
     def until(
-        self, found: Callable[[], T], what: str, seconds: float = 60.0, instead: Callable[[], str] = lambda: ""
+        self, found: Callable[[], T], what: str, seconds: float = 120.0, instead: Callable[[], str] = lambda: ""
     ) -> T:
         """Wait until something is true, and return it.
 

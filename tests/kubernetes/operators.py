@@ -179,7 +179,7 @@ def holds(cluster: Cluster, namespace: str, name: str, kind: str) -> bool:
     return any(item["type"] == kind and item["status"] == "True" for item in found)
 
 
-def wait_ended(cluster: Cluster, namespace: str, name: str, seconds: float = 90) -> None:
+def wait_ended(cluster: Cluster, namespace: str, name: str, seconds: float = 180) -> None:
     """Wait as people do, until a job has succeeded; one that failed is told at once."""
     end = time.monotonic() + seconds
     while not holds(cluster, namespace, name, "Succeeded"):

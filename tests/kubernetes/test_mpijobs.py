@@ -183,7 +183,7 @@ class ElasticJob:
         assert list(self.pods("launcher")) == ["elastic-launcher"], "the launcher went on all the time"
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_horovod_elastic_job_survives_eviction(operator: RunningOperator, cluster: Cluster, namespace: str) -> None:
     elastic = ElasticJob(cluster, namespace, epochs=5)
     uid = elastic.pods("worker")["elastic-worker-1"]["metadata"]["uid"]
@@ -202,7 +202,7 @@ def test_horovod_elastic_job_survives_eviction(operator: RunningOperator, cluste
     assert mpi_job(cluster, namespace, "elastic")["status"]["history"]["disruptions"] == 1
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_horovod_elastic_job_is_scaled_while_it_trains(
     operator: RunningOperator, cluster: Cluster, namespace: str
 ) -> None:

@@ -21,7 +21,7 @@ import farandole
 from farandole.control.jobs.handle import JobFailed
 from farandole.control.jobs.status import JobState
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(600)
 KINDS = "services,serviceaccounts,roles,rolebindings,networkpolicies,configmaps,secrets"
 Verb = Callable[..., str]
 
