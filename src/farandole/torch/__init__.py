@@ -1,4 +1,4 @@
-"""farandole for PyTorch. Horovod's names are our names.
+"""farandole for PyTorch, with Horovod's names.
 
 Example:
     >>> import farandole.torch as hvd

@@ -1,13 +1,13 @@
-"""The optimizer of op=Adasum: each rank takes a step of its own, and the steps are combined.
+"""The optimizer of op=Adasum: each rank takes its own step, and the steps are combined.
 
-Adasum adds up the parts in which the ranks' vectors differ and averages what they share (Maleki et al., "Scaling
-Distributed Training with Adaptive Summation", MLSys 2021). It works on *deltas*, the changes of a parameter by a
-step, because only those contain the optimizer's momentum and scaling:
+Adasum adds the parts in which the ranks' vectors differ and averages those that they share (Maleki et al., "Scaling
+Distributed Training with Adaptive Summation", MLSys 2021). It works on *deltas*, the changes of a parameter by a step,
+because only those contain the optimizer's momentum and scaling:
 
     start = p;  p is stepped with this rank's gradient;  p = start + adasum(p - start)
 
-The learning rate need not grow with the number of ranks. Momentum and the like stay each rank's own. Gradients are not
-reduced, so they can be clipped, accumulated and unscaled as on one process.
+The learning rate need not grow with the number of ranks. The optimizer's state, such as momentum, differs between
+ranks. Gradients are not reduced, so they can be clipped, accumulated and unscaled as in one process.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class DeltaReducer:
     """Combines the steps of all ranks."""
 
     def __init__(self, named: Sequence[Named], compression: Any, process_set: ProcessSet) -> None:
-        """Reduce the steps of these parameters.
+        """Create a reducer for these parameters.
 
         Args:
             named: parameters with the names by which the ranks' deltas match.
@@ -44,11 +44,11 @@ class DeltaReducer:
         self._process_set = process_set
 
     def add(self, named: Sequence[Named]) -> None:
-        """Reduce the steps of more parameters, too."""
+        """Add parameters whose steps are reduced."""
         self._named += named
 
     def begin(self) -> list[tuple[str, torch.Tensor, torch.Tensor]]:
-        """Return (name, parameter, present value) of all trained parameters."""
+        """Return (name, parameter, copy of its value) of all trained parameters."""
         return [
             (name, parameter, parameter.detach().clone(memory_format=torch.contiguous_format))
             for name, parameter in self._named
@@ -57,10 +57,10 @@ class DeltaReducer:
 
     @no_compile
     def finish(self, starts: Sequence[tuple[str, torch.Tensor, torch.Tensor]]) -> None:
-        """Replace the changes of this rank's step since `begin` by the combined changes of all ranks' steps.
+        """Replace the changes by this rank's step since `begin` by the combined changes of all ranks' steps.
 
         Raises:
-            HorovodInternalError: the ranks' parameters do not fit together, or a worker was lost.
+            HorovodInternalError: the ranks' parameters do not match, or a worker was lost.
         """
         session = current()
         if not starts or session.world.size == 1:
@@ -77,7 +77,7 @@ class DeltaReducer:
 
 
 class AdasumOptimizer(torch.optim.Optimizer):
-    """The class that is put in front of the wrapped optimizer's class for op=Adasum."""
+    """The first base class of a wrapped optimizer for op=Adasum."""
 
     # None on ranks outside the process set, where the optimizer is local.
     _deltas: DeltaReducer | None
@@ -100,7 +100,7 @@ class AdasumOptimizer(torch.optim.Optimizer):
         )
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Set the number of backward passes in one step. Any number works, because gradients add up locally."""
+        """Set the number of backward passes in one step. Any number works, because gradients are summed locally."""
         self.backward_passes_per_step = passes
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -118,7 +118,7 @@ class AdasumOptimizer(torch.optim.Optimizer):
     step.hooked = True  # type: ignore[attr-defined]
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a parameter group, whose steps are combined too. All ranks must add the same one."""
+        """Add a parameter group, whose steps are also combined. All ranks must add the same one."""
         super().add_param_group(param_group)
         named = name_last_group(self, self._parameter_names)
         if self._deltas is not None:

@@ -23,7 +23,7 @@ __all__ = [
 
 
 class _CastCompressor(Compressor):
-    """Floating-point tensors travel in a smaller type; others as they are."""
+    """Sends floating-point tensors in a smaller type, and other tensors unchanged."""
 
     wire_dtype: torch.dtype
 
@@ -39,9 +39,9 @@ class _CastCompressor(Compressor):
 
 
 class FP16Compressor(_CastCompressor):
-    """Floating-point tensors travel as float16: 11 bits of precision, at most 65504.
+    """Sends floating-point tensors as float16: 11 bits of precision, at most 65504.
 
-    Sums are added up in float32, so an average of values in the range is in the range. A value or a sum beyond 65504
+    Sums are computed in float32, so an average of values in the range is in the range. A value or a sum beyond 65504
     arrives as infinity, which a gradient scaler detects; without such a check, use `bf16`.
     """
 
@@ -49,7 +49,7 @@ class FP16Compressor(_CastCompressor):
 
 
 class BF16Compressor(_CastCompressor):
-    """Floating-point tensors travel as bfloat16: 8 bits of precision, the range of float32."""
+    """Sends floating-point tensors as bfloat16: 8 bits of precision, the range of float32."""
 
     wire_dtype = torch.bfloat16
 

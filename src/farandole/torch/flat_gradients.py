@@ -1,4 +1,4 @@
-"""Gradients on a GPU that lie in one flat tensor, and travel as one request."""
+"""Gradients on a GPU that are stored in one flat tensor, and reduced by one request."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from farandole.worker.gradients.views import View
 class FlatGradients:
     """Implements `worker.gradients.flat_memory.FlatMemory` for tensors of PyTorch.
 
-    Nothing here waits for the GPU. Gradients may come in several streams: the one in which the last of them comes waits
-    for the others, and all else happens in that one.
+    Nothing here waits for the GPU. Gradients may be computed in several streams: the stream of the last one waits for
+    the others, and everything else happens in it.
     """
 
     def __init__(
@@ -35,14 +35,14 @@ class FlatGradients:
         *,
         keeps: bool,
     ) -> None:
-        """Move gradients into a new tensor, as `MakeFlatMemory` says.
+        """Move gradients into a new tensor, as `MakeFlatMemory` describes.
 
         Args:
             entries: the entries; each has a gradient.
             bucket: the plan of the tensor.
             options: the options of the reduction.
-            compression: a `Compressor` that does the same to each element, or the memory of one that packs gradients
-                by itself.
+            compression: a `Compressor` that treats all elements alike, or the memory of one that packs gradients by
+                itself.
             keeps: whether there is a twin.
         """
         self.is_outgrown = False
@@ -111,7 +111,7 @@ class FlatGradients:
         return GeneralCall(allreduce_call(session, *how), store)
 
     def _call_of_pieces(self, session: Session, compression: Feedback) -> GeneralCall:
-        """Make a call to which each gradient's rows and columns matter."""
+        """Make a call for a compression that depends on each gradient's rows and columns."""
         options = self._options
         views = [entry.in_view for entry in self._entries if entry.in_view is not None]
         own = views if self._twin is None else [entry.in_own_view for entry in self._entries]
@@ -132,7 +132,7 @@ class FlatGradients:
         return GeneralCall(compressed_call(session, compression, *how), store)
 
     def _take_back(self, *used: torch.Tensor) -> None:
-        """Let the entries have their reduced gradients. What was used may have been made in another stream."""
+        """Set the entries' reduced gradients. The tensors in `used` may have been created in another stream."""
         for tensor in used:
             tensor.record_stream(current_stream(self._device))
         for entry in self._entries:
@@ -148,7 +148,7 @@ class FlatGradients:
         return self._flat if self._twin is None else self._twin
 
     def _leave_what_is_kept(self) -> None:
-        """Give memory of its own to what the user has kept of earlier gradients."""
+        """Move earlier gradients that the user has kept to other memory."""
         if any(entry.is_in_use() for entry in self._entries):
             # Aliases cannot get other memory, so the bucket does. Gradients that were added up in the old one are
             # copied from there.
@@ -161,7 +161,7 @@ class FlatGradients:
                 entry.in_view.data = entry.in_view.clone()
 
     def _allocate(self) -> None:
-        """Make a new tensor, of which each entry gets its view. The space between views is zero, and stays zero."""
+        """Allocate a new tensor, in which each entry gets its view. The space between views is always zero."""
         dtype = self._entries[0].parameter.dtype
         count = self._bucket.size // dtype.itemsize
         all_in_order = True
@@ -176,7 +176,7 @@ class FlatGradients:
 
     @torch.no_grad()
     def _move_in(self, places: Sequence[torch.Tensor | None]) -> None:
-        """Copy gradients that do not lie in their places; zeros where there are none."""
+        """Copy gradients that are not in their places; zeros for absent ones."""
         came_in_others = self._join_streams()
         filled, gradients, empty = [], [], []
         for entry, place in zip(self._entries, places, strict=True):
@@ -201,7 +201,7 @@ class FlatGradients:
             entry.parameter.grad = entry.in_view
 
     def _join_streams(self) -> bool:
-        """Let the current stream wait for those in which gradients came; return whether there are others."""
+        """Make the current stream wait for those in which gradients were computed; return whether there are others."""
         device = self._device
         streams, self._streams = self._streams, {}
         streams.pop(RAW_STREAMS[device.type](device.index), None)
@@ -211,7 +211,7 @@ class FlatGradients:
 
 
 def _put_in_place(entry: GradientEntry) -> None:
-    """Let an entry's `in_view` be a new one, if the last one has got other memory."""
+    """Create an entry's `in_view` again, if its memory has been replaced."""
     assert entry.in_view is not None
     if entry.in_view.data_ptr() != entry.address:
         entry.look_into_view()

@@ -1,4 +1,4 @@
-"""A parameter's gradient on its way: `param.grad`, and where it lies in the arena."""
+"""A parameter's gradient: `param.grad`, and its place in the arena."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class GradientEntry(Entry):
 
     Attributes:
         parameter: the parameter that the gradient belongs to.
-        sparse_as_dense: a sparse gradient travels dense.
+        sparse_as_dense: whether a sparse gradient is sent dense.
         sparse_dim: the number of sparse dimensions of the last sparse gradient; None if there has been none.
         in_view: a tensor that is the entry's `view`, and the parameter's gradient; None without one. In a bucket on a
-            GPU, it has the strides of the parameter, as many operations on both demand.
+            GPU, it has the strides of the parameter, which many operations on both require.
         in_own_view: a tensor that is its `own_view`; None without one.
-        address: the address at which `in_view` begins. It is elsewhere once the gradient has got other memory: by an
-            assignment to its `.data`, also of ours, or by a conversion of the model, such as `model.half()`.
-        kind: element type and shape of the view.
-        references: the number of references to `in_view` while it is nobody's gradient: the attribute, the argument of
-            what counts them, and whatever keeps the reduced gradients of the last step.
-        storage: the memory of `in_view` as PyTorch knows it; None without one.
-        owners: the number of PyTorch's objects that share that memory while the user has none.
+        address: the original address of `in_view`. Its present one differs if the gradient's memory was replaced: by an
+            assignment to its `.data`, here or by the user, or by a conversion of the model, such as `model.half()`.
+        kind: the element type and shape of the view.
+        references: the number of references to `in_view` while it is not a parameter's gradient: the attribute, the
+            argument of the counting function, and those of the reduced gradients of the last step.
+        storage: PyTorch's object for the memory of `in_view`; None without one.
+        owners: the number of PyTorch's objects that share this memory, if the user has none.
     """
 
     __slots__ = (
@@ -68,7 +68,7 @@ class GradientEntry(Entry):
 
     @property
     def travels_sparse(self) -> bool:
-        """Whether the gradient is sent sparse. Without one on this rank, it is sent as the last one was."""
+        """Whether the gradient is sent sparse. If this rank has no gradient, it is sent as the last one was."""
         if self.sparse_as_dense:
             return False
         gradient = self.parameter.grad
@@ -112,7 +112,7 @@ class GradientEntry(Entry):
         self.in_view = self.in_own_view = self.storage = None
 
     def is_in_use(self) -> bool:
-        """An alias of an earlier gradient, such as `parameter.grad.data`, is another tensor."""
+        """Return whether the user has an earlier gradient or an alias of it, such as `parameter.grad.data`."""
         if self.parameter.grad is self.in_view:
             return False  # PyTorch, too, accumulates into the memory of an alias then.
         return self.storage is not None and _count_owners(self.storage._cdata) > self.owners
@@ -136,7 +136,7 @@ class GradientEntry(Entry):
             return False  # The parameter has got another type or shape.
 
     def look_into_view(self) -> torch.Tensor:
-        """Let `in_view` be a new tensor that is the view, and return it."""
+        """Set `in_view` to a new tensor in the view's memory, and return it."""
         assert self.view is not None
         if isinstance(self.view.buffer, torch.Tensor):
             in_view = self.in_view = _tensor_in(self.view.buffer, self.view.offset, self.parameter)
@@ -149,7 +149,7 @@ class GradientEntry(Entry):
         return in_view
 
     def look_into_twin(self, twin: torch.Tensor) -> None:
-        """Let `in_own_view` be the piece of a device bucket's twin that is where the view is in the bucket."""
+        """Set `in_own_view` to the piece of a device bucket's twin at the view's offset in the bucket."""
         assert self.view is not None
         self.in_own_view = _tensor_in(twin, self.view.offset, self.parameter)
 
@@ -223,7 +223,7 @@ class GradientEntry(Entry):
         return gradient
 
     def store(self, reduced: torch.Tensor) -> None:
-        """Let the gradient be the reduced one, sparse if it was sparse before."""
+        """Set the gradient to the reduced one, sparse if it was sparse before."""
         parameter = self.parameter
         if self.sparse_dim is not None:
             parameter.grad = reduced.to_sparse(self.sparse_dim)
@@ -249,7 +249,7 @@ class GradientEntry(Entry):
     # --- for ranks that lack a reduced gradient --------------------------------------------------------------------
 
     def state_of(self, gradient: torch.Tensor) -> Any:
-        """Return a gradient, or what a sparse one stores."""
+        """Return a gradient, or the parts of a sparse one."""
         if not gradient.is_sparse:
             return gradient
         return {"indices": gradient._indices(), "values": gradient._values(), "shape": gradient.shape}
@@ -280,7 +280,9 @@ def _tensor(view: View, dtype: torch.dtype, shape: torch.Size) -> torch.Tensor:
 
 
 def _tensor_in(buffer: torch.Tensor, offset: int, parameter: torch.Tensor) -> torch.Tensor:
-    """Return a piece of a tensor, from an offset in bytes, that is like a parameter. It keeps the memory alive."""
+    """Return a piece of a tensor, at an offset in bytes, with a parameter's shape and strides. It keeps the memory
+    alive.
+    """
     begin = offset // buffer.element_size()
     piece = buffer[begin : begin + parameter.numel()]
     # A storage of its own, as above.
@@ -289,7 +291,7 @@ def _tensor_in(buffer: torch.Tensor, offset: int, parameter: torch.Tensor) -> to
 
 
 def _copy_weighted(gradient: torch.Tensor, share: float, out: torch.Tensor) -> None:
-    """Put a gradient into `out`, multiplied; one that does not count may be anything."""
+    """Copy a gradient, multiplied by `share`, to `out`; with a share of 0, it may have any value."""
     if share == 0.0:
         out.zero_()
     elif share == 1.0:

@@ -1,4 +1,4 @@
-"""The device of a worker: of several GPUs of a host, one for each worker."""
+"""The device of a worker: one of its host's GPUs for each worker."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from farandole.worker.core import basics
 
 
 def local_device() -> torch.device:
-    """Make this worker's GPU the current one, and return it; the CPU if PyTorch sees no GPU.
+    """Make this worker's GPU the current one, and return it; the CPU if PyTorch finds no GPU.
 
     It is the GPU of the worker's slot on its host. In an elastic job, `local_rank()` may change, and a new worker may
-    get the local rank that another one has begun with; the slot stays, and no two workers have the same. If there are
-    more workers than GPUs on a host, some share one.
+    get the local rank that another one had at first; the slot never changes, and no two workers have the same. If there
+    are more workers than GPUs on a host, some share one.
 
     Example:
         >>> import farandole.torch as hvd

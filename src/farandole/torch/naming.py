@@ -24,7 +24,7 @@ def parameter_names(
 
     Args:
         optimizer: the optimizer whose parameters are named.
-        named_parameters: names for all of them; None makes names of their places in the optimizer's groups.
+        named_parameters: names for all of them; None: names from their places in the optimizer's groups.
 
     Raises:
         ValueError: a name is missing, occurs twice, or is not a string.

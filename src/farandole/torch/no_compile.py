@@ -1,4 +1,6 @@
-"""Keeping PyTorch's compiler out of what it cannot compile: collectives have effects that no graph shows."""
+"""Excluding functions from PyTorch's compiler that it cannot compile: collectives have effects that a graph does not
+show.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def no_compile(function: Function) -> Function:
-    """Return the function, which a compiled caller leaves its graph for.
+    """Return the function in a form that causes a graph break in a compiled caller.
 
-    As `torch.compiler.disable`, which loads the compiler, some seconds' work, when it decorates. This one waits until
-    something else has loaded it.
+    It is like `torch.compiler.disable`, which takes seconds because it imports the compiler at once. This one waits
+    until something else has imported it.
     """
     disabled: Callable[..., Any] | None = None
 

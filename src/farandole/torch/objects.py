@@ -1,4 +1,4 @@
-"""Collectives on any Python object that can be pickled; see `farandole.worker.collectives.objects`."""
+"""Collectives on any picklable Python object; see `farandole.worker.collectives.objects`."""
 
 from farandole.torch.no_compile import no_compile
 from farandole.worker.collectives import objects

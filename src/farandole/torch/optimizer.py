@@ -1,4 +1,4 @@
-"""`DistributedOptimizer`: any PyTorch optimizer, stepping with gradients that are reduced over all workers."""
+"""`DistributedOptimizer`: any PyTorch optimizer, whose steps use gradients that are reduced over all workers."""
 
 from __future__ import annotations
 
@@ -27,24 +27,25 @@ from farandole.worker.gradients.parameter_check import ParameterCheck
 from farandole.worker.gradients.reduce_options import ReduceOptions
 
 Wrapped = TypeVar("Wrapped", bound=torch.optim.Optimizer)
-"""The class of a user's optimizer: what wraps it is an instance of a subclass."""
+"""The class of a user's optimizer: the wrapper is an instance of a subclass."""
 
 
 class Passes(Protocol):
-    """The passes of a step that takes several rounds of a loop, as `torch.elastic.gradient_passes` counts them."""
+    """The passes of a step that takes several iterations of a loop, as `torch.elastic.gradient_passes` counts them."""
 
     is_partial: bool
     holds: bool
 
     def stepped(self) -> None:
-        """Record that the step is made."""
+        """Record that the optimizer has taken its step."""
 
 
 class _Distributed(torch.optim.Optimizer):
-    """The class that is put in front of the wrapped optimizer's class.
+    """The first base class of a wrapped optimizer.
 
     Attributes:
-        passes: if a step is taken in several rounds of a loop: in all but the last, this optimizer does nothing.
+        passes: the passes, if a step takes several iterations of a loop: in all except the last, this optimizer does
+            nothing.
     """
 
     passes: Passes | None = None
@@ -72,7 +73,7 @@ class _Distributed(torch.optim.Optimizer):
 
     @contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """Let `step()` not synchronize, because `synchronize()` was called before.
+        """Make `step()` not synchronize, because `synchronize()` was already called.
 
         Example:
             >>> optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
@@ -89,18 +90,18 @@ class _Distributed(torch.optim.Optimizer):
             self._should_synchronize = True
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Change how many backward passes make one step, from the next step on."""
+        """Change the number of backward passes in one step, from the next step on."""
         _check_passes(passes)
         self.backward_passes_per_step = passes
         if self._reducer is not None:
             self._reducer.set_passes(passes)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Synchronize, then do the wrapped optimizer's step.
+        """Synchronize, then take the wrapped optimizer's step.
 
-        With a closure, the gradients of each of its calls are reduced before the optimizer sees them. `LBFGS` decides
-        by the loss how often it calls the closure, so it is given the loss of all ranks: their sum with op=Sum, else
-        their average.
+        With a closure, the gradients of each of its calls are reduced before the optimizer uses them. `LBFGS` decides
+        by the loss how often it calls the closure, so it gets the loss of all ranks: their sum with op=Sum, else their
+        average.
         """
         if self.passes is not None:
             if self.passes.is_partial:
@@ -135,7 +136,7 @@ class _Distributed(torch.optim.Optimizer):
         """Clear the gradients; `set_to_none` as in PyTorch.
 
         Raises:
-            AssertionError: gradients are on their way.
+            AssertionError: gradients are being reduced.
         """
         if self.passes is not None and self.passes.holds:
             return
@@ -147,14 +148,14 @@ class _Distributed(torch.optim.Optimizer):
         super().zero_grad(*args, **kwargs)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a parameter group; its parameters are reduced too. All ranks add the same one."""
+        """Add a parameter group, whose gradients are also reduced. All ranks must add the same one."""
         super().add_param_group(param_group)
         named = name_last_group(self, self._parameter_names)
         if self._reducer is not None:
             self._reducer.add(_entries([[each] for each in named], self._sparse_as_dense))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load a state dict, and drop backward passes that made no step."""
+        """Load a state dict, and discard backward passes since the last step."""
         if self._reducer is not None:
             self._reducer.reset()
         self._synchronized = False
@@ -192,31 +193,32 @@ def DistributedOptimizer(
     sparse_as_dense: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Wrapped:
-    """Return the optimizer, made to step with gradients reduced over all workers.
+    """Return an optimizer whose steps use gradients reduced over all workers.
 
-    Gradients are reduced while the backward pass runs, each as soon as it is there; on a GPU, several together as soon
-    as all of them are there. The result is an instance of a
-    subclass of the optimizer's class, under the same name, and shares its `param_groups` and state.
+    Gradients are reduced while the backward pass runs, each as soon as it is ready; on a GPU, several together as soon
+    as all of them are ready. The result is an instance of a subclass of the optimizer's class, under the same name, and
+    shares its `param_groups` and state.
 
     Args:
         optimizer: any optimizer of PyTorch's interface.
-        named_parameters: `model.named_parameters()`; ranks' gradients match by name. Without it they match by their
-            place in the optimizer's groups.
-        compression: the form in which gradients are sent, such as `Compression.bf16`. What `Compression.int8`,
-            `.topk` and `.powersgd` do not send is added to the next step's gradients; `load_state_dict` forgets it.
-        backward_passes_per_step: gradients of that many backward passes are summed locally, then reduced once.
-        op: Average, Sum, Min, Max or Product. With Adasum, each rank takes a step of its own, and the *changes* of the
+        named_parameters: `model.named_parameters()`; ranks' gradients match by name. Without it, they match by their
+            places in the optimizer's groups.
+        compression: the form in which gradients are sent, such as `Compression.bf16`. The residuals that
+            `Compression.int8`, `.topk` and `.powersgd` do not send are added to the next step's gradients;
+            `load_state_dict` discards them.
+        backward_passes_per_step: number of backward passes whose gradients are summed locally, then reduced once.
+        op: Average, Sum, Min, Max or Product. With Adasum, each rank takes its own step, and the *changes* of the
             parameters are reduced: see `farandole.torch.adasum`.
         gradient_predivide_factor: with Average, divide by this before the sum and by size / this after it.
-        num_groups: the deprecated way to pass a number of `groups`.
-        groups: reduce gradients in this many groups of neighbours, or in these groups and the rest as without groups;
-            None is each by itself, or on a GPU in buckets of up to 25 MiB.
+        num_groups: deprecated; pass the number as `groups`.
+        groups: the number of groups of neighbours, or lists of parameters, whose gradients are reduced together, the
+            others as without groups. None: each by itself, or on a GPU in buckets of up to 25 MiB.
         sparse_as_dense: whether sparse gradients are sent dense. Otherwise their rows are gathered, uncompressed. A
             parameter's gradient stays sparse either way.
         process_set: the ranks that reduce; on others the optimizer is local.
 
     Raises:
-        ValueError: an argument is wrong.
+        ValueError: an argument is not valid.
 
     Example:
         >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01 * hvd.size())
@@ -271,9 +273,9 @@ def DistributedOptimizer(
 
 
 def _wrap(optimizer: torch.optim.Optimizer, front: type[torch.optim.Optimizer]) -> torch.optim.Optimizer:
-    """Return an instance of a new subclass, `front` before the optimizer's class, that shares all the optimizer has.
+    """Return an instance of a new subclass of `front` and the optimizer's class that shares the optimizer's attributes.
 
-    Its `__init__` is not run again: a subclass of the user's may do there what must not be done twice.
+    Its `__init__` is not called: that of a user's class may have effects that must not happen twice.
     """
     wrapped = type(optimizer)
     namespace = {"__module__": wrapped.__module__, "__doc__": wrapped.__doc__}
@@ -290,7 +292,7 @@ def _check_passes(passes: int) -> None:
 
 
 def _bundles(named: list[Named], groups: Any) -> list[list[Named]]:
-    """Return the groups of parameters that are reduced together; a number of groups omits those that are frozen now."""
+    """Return the groups of parameters that are reduced together; with a number of groups, frozen ones are omitted."""
     together, alone = named, []
     if isinstance(groups, (list, tuple)):
         _check_groups(groups)
@@ -322,10 +324,10 @@ def _entries(bundles: list[list[Named]], sparse_as_dense: bool) -> list[list[Gra
 
 
 def is_distributed(optimizer: torch.optim.Optimizer) -> bool:
-    """Return whether an optimizer is one of `DistributedOptimizer`, of any op but Adasum."""
+    """Return whether an optimizer is a `DistributedOptimizer` with an op other than Adasum."""
     return isinstance(optimizer, _Distributed)
 
 
 def has_unused_gradients(optimizer: torch.optim.Optimizer) -> bool:
-    """Return whether a backward pass was made since the last step of such an optimizer, or its `synchronize()`."""
+    """Return whether a backward pass has run since the last step or `synchronize()` of a distributed optimizer."""
     return isinstance(optimizer, _Distributed) and optimizer._pending

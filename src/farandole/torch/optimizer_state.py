@@ -1,12 +1,12 @@
-"""Giving all workers the same optimizer state: that of one rank.
+"""Broadcasting an optimizer's state.
 
-What the root has is taken apart into a skeleton and tensors (see `farandole.torch.skeleton`), and the others put it
-together again. So every value arrives as it was sent.
+The root's state is separated into a skeleton and tensors (see `farandole.torch.skeleton`), and reassembled on the
+others. So every value arrives unchanged.
 
-An optimizer has no state before its first step. For PyTorch's own, one that changes nothing is *materialised* on the
-root: by a step of another optimizer of the same kind, on parameters of zeros, after which the state is put back to
-where a fresh one begins. Training goes on bit by bit as it would have from no state at all. An optimizer of somebody
-else's is left without state: nobody can know what its beginning looks like.
+An optimizer has no state before its first step. For PyTorch's own optimizers, a neutral state is *materialised* on the
+root: by a step of another optimizer of the same class, on parameters of zeros, after which the state is reset to its
+initial values. Training then gives the same bits as without a state. Other optimizers are left without state, because
+their initial values are not known.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ def broadcast_optimizer_state(
     model: torch.nn.Module | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> None:
-    """Give every rank the root's optimizer state and options (learning rate and so on), in place.
+    """Broadcast the root's optimizer state and options, such as the learning rate, in place.
 
-    All values arrive as they were sent, at any depth. Where an optimizer of PyTorch's has no state yet, it gets one
-    that changes nothing, and parameters without a gradient get one of zeros.
+    All values arrive unchanged, at any depth. If one of PyTorch's optimizers has no state yet, it gets a neutral one,
+    and parameters without a gradient get one of zeros.
 
     Args:
-        optimizer: plain or distributed, with parameters of the same shapes on all ranks.
+        optimizer: a plain or distributed optimizer, with parameters of the same shapes on all ranks.
         root_rank: the rank, in the world, whose state is sent.
         model: the model of the parameters, which shows which of them have sparse gradients.
-        process_set: the ranks that take part; on others nothing happens.
+        process_set: the ranks that take part; no-op on others.
 
     Raises:
         ValueError: the optimizers have different groups or parameters.
@@ -69,7 +69,7 @@ def broadcast_optimizer_state(
 
 
 def _give_gradients(optimizer: torch.optim.Optimizer, model: torch.nn.Module | None) -> None:
-    """Give parameters that are trained and have no gradient one of zeros, sparse if theirs will be."""
+    """Set gradients of zeros for trained parameters without a gradient, sparse if theirs will be sparse."""
     modules = [] if model is None else model.modules()
     sparse = {module.weight for module in modules if getattr(module, "sparse", False) and hasattr(module, "weight")}
     all_sparse = isinstance(optimizer, torch.optim.SparseAdam)
@@ -101,7 +101,7 @@ def _materialise(optimizer: torch.optim.Optimizer) -> None:
 
 
 def _kind_of_torch(optimizer: torch.optim.Optimizer) -> Any:
-    """Return the class of PyTorch's whose `step` this optimizer has, or None."""
+    """Return the class of PyTorch whose `step` this optimizer uses, or None."""
     kinds = [kind for kind in type(optimizer).__mro__ if not _is_ours(kind)]
     step = next(vars(kind)["step"] for kind in kinds if "step" in vars(kind))
     kind = next(kind for kind in kinds if kind.__module__.startswith("torch.optim"))
@@ -110,7 +110,7 @@ def _kind_of_torch(optimizer: torch.optim.Optimizer) -> Any:
 
 
 def _is_ours(kind: type) -> bool:
-    """Return whether a class is what `DistributedOptimizer` puts in front, or made of it."""
+    """Return whether a class is farandole's, or a direct subclass of one of farandole's."""
     return any(each.__module__.startswith("farandole.") for each in (kind, *kind.__bases__))
 
 
@@ -122,7 +122,7 @@ def _twin(parameter: torch.Tensor) -> torch.nn.Parameter:
 
 
 def _options(group: dict[str, Any]) -> dict[str, Any]:
-    """Return a group's options, without those that its parameters alone can have."""
+    """Return a group's options, without those that depend on its parameters."""
     options = {name: value for name, value in group.items() if name not in ("params", "param_names", "differentiable")}
     if all(parameter.device.type == "cpu" for parameter in group["params"]):
         options.pop("capturable", None)
@@ -130,7 +130,7 @@ def _options(group: dict[str, Any]) -> dict[str, Any]:
 
 
 def _at_start(name: str, value: Any, rate: Any) -> Any:
-    """Return the value of an entry of a state before the first step."""
+    """Return the initial value of an entry of the state."""
     if name == "step_size":
         return value
     start = {"mu_product": 1, "mu": 1, "eta": rate}.get(name, 0)
@@ -143,11 +143,11 @@ def _at_start(name: str, value: Any, rate: Any) -> Any:
 
 
 def load_in_place(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Load a state dict as it is, and keep the group and state objects: schedulers and wrapped optimizers share them.
+    """Load a state dict unchanged, and keep the group and state objects, which schedulers and wrapped optimizers share.
 
-    PyTorch's own loader casts the tensors of a parameter's state to the parameter's type, and rebuilds containers as
-    other ones. The rest of what it does, hooks and the classes' own defaults among it, is done here too. Tensors on the
-    wrong one of several devices of a type go to that of their parameter.
+    PyTorch's own loader casts the tensors of a parameter's state to the parameter's type, and rebuilds containers with
+    other types. Everything else that it does, including hooks and the classes' defaults, is also done here. Tensors on
+    another device of the same type are moved to that of their parameter.
     """
     state = _beside_parameters(optimizer, state)
     groups, states = optimizer.param_groups, optimizer.state
@@ -188,7 +188,7 @@ def _beside_parameters(optimizer: torch.optim.Optimizer, state: dict[str, Any]) 
 
 
 class _Hidden:
-    """The state of one parameter, in a form that the loader passes on: neither a tensor nor something iterable."""
+    """The state of one parameter, in a form that the loader does not change: neither a tensor nor iterable."""
 
     def __init__(self, value: Any) -> None:
         self.value = value

@@ -1,4 +1,4 @@
-"""Giving all workers the same parameters: those of one rank."""
+"""Broadcasting a model's parameters."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from farandole.worker.core.group import ProcessSet, global_process_set
 from farandole.worker.gradients.parameter_check import digest_of
 
 BROADCAST_ADVICE = "hvd.broadcast_parameters(model.state_dict(), root_rank=0)"
-"""The line that a script lacks whose ranks train with different parameters."""
+"""The line that is missing in a script whose ranks train with different parameters."""
 _WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def broadcast_parameters(params: Any, root_rank: int, process_set: ProcessSet = global_process_set) -> None:
-    """Give every rank the root's parameters, in place.
+    """Broadcast the root's parameters, in place.
 
     Args:
-        params: `model.state_dict()`, `model.named_parameters()` or `model.parameters()`, or a list made of them. Values
-            of a dict that are not tensors are replaced by the root's; elsewhere they are left as they are.
+        params: `model.state_dict()`, `model.named_parameters()` or `model.parameters()`, or a list of their items.
+            Values of a dict that are not tensors are replaced by the root's; elsewhere they are not changed.
         root_rank: the rank, in the world, whose parameters are sent.
-        process_set: the ranks that take part; on others nothing happens.
+        process_set: the ranks that take part; no-op on others.
 
     Raises:
         ValueError: `params` is none of these.
-        HorovodInternalError: the ranks' parameters do not fit together, or a worker was lost.
+        HorovodInternalError: the ranks' parameters do not match, or a worker was lost.
     """
     named = _named(params)
     session = current()
@@ -69,10 +69,11 @@ def _named(params: Any) -> list[tuple[str, Any]]:
 
 
 def _check_same_names(names: Sequence[str], process_set: ProcessSet) -> None:
-    """Compare what the ranks are about to broadcast: for what one of them lacks, the others would wait for ever.
+    """Compare the names that the ranks are about to broadcast: if one of them lacks a name, the others would wait
+    forever.
 
     Raises:
-        MismatchError: on all ranks.
+        MismatchError: the names differ; raised on all ranks.
     """
     digest = hashlib.sha256("\0".join(names).encode()).digest()
     if len(set(allgather_object(digest, "broadcast_parameters.digest", process_set))) == 1:
@@ -94,7 +95,7 @@ def _some(names: Sequence[str]) -> str:
 def broadcast_tensors(
     named: Iterable[tuple[str, torch.Tensor]], root_rank: int, process_set: ProcessSet = global_process_set
 ) -> None:
-    """Give every rank the root's tensors, in place; of any element type, strided in any way."""
+    """Broadcast the root's tensors, in place; they may have any element type and strides."""
     begun = []
     for name, tensor in named:
         tensor = tensor.detach()
@@ -114,7 +115,7 @@ def _broadcast_others(params: MutableMapping[str, Any], root_rank: int, process_
 
 @no_compile
 def parameters_digest(parameters: Iterable[torch.Tensor]) -> int:
-    """Return a number that differs, but for an unlikely chance, where the bits of parameters differ."""
+    """Return a hash of the bits of parameters."""
     sums = [
         _as_words(parameter.detach()).sum(dtype=torch.int64)
         for parameter in parameters
@@ -127,6 +128,6 @@ def parameters_digest(parameters: Iterable[torch.Tensor]) -> int:
 
 
 def _as_words(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor's bits as whole numbers, without a copy where it lies densely."""
+    """Return the tensor's bits as integers, without a copy if it is dense."""
     flat = tensor.resolve_conj().resolve_neg().contiguous().flatten()
     return flat.view(_WORDS[flat.element_size()] if flat.element_size() in _WORDS else torch.uint8)

@@ -8,9 +8,9 @@ from typing import Any, Protocol, runtime_checkable
 
 @runtime_checkable
 class ReducesGradients(Protocol):
-    """The methods of a `DistributedOptimizer` beside those of the optimizer's own class.
+    """The methods of a `DistributedOptimizer` besides those of the optimizer's own class.
 
-    Type checkers know that of torch's own optimizers. For an optimizer of your own class, tell them:
+    Type checkers know that torch's own optimizers have them when wrapped. For your own class, assert it:
 
     Example:
         >>> optimizer = hvd.DistributedOptimizer(torch.optim.SGD([torch.nn.Parameter(torch.zeros(2))], lr=0.1))
@@ -24,7 +24,7 @@ class ReducesGradients(Protocol):
         """Wait until all gradients are reduced."""
 
     def skip_synchronize(self) -> AbstractContextManager[Any]:
-        """Let `step()` not synchronize, because `synchronize()` was called before."""
+        """Make `step()` not synchronize, because `synchronize()` was already called."""
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Change how many backward passes make one step, from the next step on."""
+        """Change the number of backward passes in one step, from the next step on."""

@@ -1,7 +1,7 @@
-"""Values taken apart into tensors, whose bytes travel by themselves, and a skeleton, which travels pickled.
+"""Values separated into tensors, whose bytes are sent separately, and a skeleton, which is pickled.
 
-The skeleton is the pickle of the value without its tensors, so everything else arrives as it was sent, at any depth:
-types, containers, and which places share one tensor.
+The skeleton is the pickle of the value without its tensors, so everything else arrives unchanged, at any depth: types,
+containers, and which places share one tensor.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Place(NamedTuple):
         return self.shape.numel() * self.dtype.itemsize
 
     def on_own_device(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the tensor on the sender's type of device, or where it is if this process has no such device."""
+        """Return the tensor on the sender's type of device, or unchanged if this process has no such device."""
         is_there = self.device in (tensor.device.type, "cpu")
         return tensor if is_there or not is_available(self.device) else tensor.to(self.device)
 
@@ -47,7 +47,7 @@ class Skeleton(NamedTuple):
     """A value without its tensors.
 
     Attributes:
-        pickled: the value, pickled, with the numbers of tensors instead of these.
+        pickled: the pickled value, with numbers instead of tensors.
         places: the tensors by their numbers.
     """
 
@@ -55,14 +55,14 @@ class Skeleton(NamedTuple):
     places: tuple[Place, ...]
 
     def with_tensors(self, tensors: Sequence[torch.Tensor]) -> Any:
-        """Return the value again, which holds these tensors: one for each place, of its type and shape."""
+        """Return the value with these tensors: one for each place, of its type and shape."""
         return _Joiner(io.BytesIO(self.pickled), self.places, tensors).load()
 
 
 def take_apart(value: Any) -> tuple[Skeleton, list[torch.Tensor]]:
     """Return a value's skeleton and its tensors.
 
-    Sparse tensors, and instances of other subclasses than `Parameter`, remain in the skeleton.
+    Sparse tensors, and instances of subclasses other than `Parameter`, remain in the skeleton.
     """
     file = io.BytesIO()
     splitter = _Splitter(file)
@@ -83,7 +83,7 @@ def tensors_by_path(value: Any, path: tuple[Any, ...] = ()) -> dict[tuple[Any, .
 
 
 def is_available(device_type: str) -> bool:
-    """Return whether this process has such a device."""
+    """Return whether this process has a device of this type."""
     module = getattr(torch, device_type, None)
     return module is not None and hasattr(module, "is_available") and module.is_available()
 
@@ -100,7 +100,7 @@ class _Splitter(cloudpickle.Pickler):
         self._numbers: dict[int, int] = {}
 
     def persistent_id(self, value: Any) -> int | None:
-        """Return the number of a tensor; anything else is pickled."""
+        """Return the number of a tensor; None for any other value, which is pickled."""
         if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.layout is not torch.strided:
             return None
         if value.is_quantized or value.device.type == "meta":

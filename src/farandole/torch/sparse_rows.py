@@ -1,8 +1,8 @@
-"""A sparse gradient as rows of bytes: what one allgather carries.
+"""A sparse gradient as rows of bytes, which one allgather can carry.
 
-A row is one stored element: its index, int64 for each sparse dimension, then its values. Index and values travel
-together, so that the ranks agree on a sparse gradient once, under one name; a rank that holds a dense one meanwhile
-gets an error, where two gathers under names of their own would wait for it.
+A row is one stored element: its index, int64 for each sparse dimension, then its values. Index and values are sent
+together, so that the ranks agree on a sparse gradient once, under one name; so a rank that has a dense one gets an
+error, instead of being waited for by two separate gathers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ INDEX_BYTES = 8
 
 
 def pack(gradient: torch.Tensor) -> torch.Tensor:
-    """Return the rows [stored elements, bytes] of a sparse tensor; elements with one index become one row."""
+    """Return the rows [stored elements, bytes] of a sparse tensor; elements with the same index become one row."""
     gradient = gradient.detach().coalesce()
     indices, values = gradient.indices(), gradient.values()
     count = indices.shape[1]

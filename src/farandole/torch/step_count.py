@@ -1,4 +1,4 @@
-"""Counting training steps out of sight of PyTorch's compiler: a graph that counts would be made anew each time."""
+"""Counting training steps outside of compiled graphs: PyTorch's compiler would recompile a graph that counts."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ With n values of a channel on all ranks together, mean m and variance v over the
     dx = (dy - sum(dy) / n - (x - m) * i^2 * sum(dy * (x - m)) / n) * i * weight
 
 (Ioffe and Szegedy, "Batch Normalization", 2015). The sums run over all ranks: one allreduce forward (counts, sums and
-sums of squares), one backward. Both travel as float64, so that the variance may be had as a difference. `weight` and
+sums of squares), one backward. Both use float64, so that the variance can be computed as a difference. `weight` and
 `bias` get this rank's part of the gradient, which `DistributedOptimizer` reduces like any other.
 
 Ranks may have batches of different sizes, or none.
@@ -35,19 +35,19 @@ _numbers: dict[int, Iterator[int]] = defaultdict(itertools.count)
 
 
 class SyncBatchNorm(_BatchNorm):
-    """Batch normalisation [N, C, ...] whose mean and variance are those of all ranks' batches together.
+    """Batch normalisation [N, C, ...] by the mean and variance of all ranks' batches together.
 
-    It works on every device. Where there is no rank to share with (evaluation with running statistics, one rank, a rank
-    outside the process set) it is the plain batch normalisation. In training, and in evaluation without running
-    statistics, all ranks of the process set must take part in each forward and each backward pass; a rank that has
-    joined need not.
+    It works on every device. Without other ranks (evaluation with running statistics, one rank, a rank outside the
+    process set) it is the plain batch normalisation. In training, and in evaluation without running statistics, all
+    ranks of the process set must take part in each forward and each backward pass; a rank that has called `join` need
+    not.
 
     Args:
-        num_features: C.
-        eps: added to the variance.
-        momentum: the momentum of the running statistics; None is the plain average.
-        affine: have a learned weight and bias.
-        track_running_stats: keep running statistics for the evaluation.
+        num_features: the number of channels, C.
+        eps: a number that is added to the variance.
+        momentum: the momentum of the running statistics; None: the plain average.
+        affine: whether to have a learned weight and bias.
+        track_running_stats: whether to keep running statistics for the evaluation.
         process_set: the ranks that share statistics.
         device: the device of parameters and buffers.
         dtype: the type of parameters and buffers.
@@ -72,15 +72,15 @@ class SyncBatchNorm(_BatchNorm):
         self._name: str | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for copies and pickles: everything except the name, which each module has for itself."""
+        """Return the state for copies and pickles: everything except the name, which is unique to each module."""
         return {**self.__dict__, "_name": None}
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Normalise a batch.
 
         Raises:
-            ValueError: the batch has not the right shape, or the ranks have a single value of a channel together.
-            HorovodInternalError: the ranks' batches do not fit together, or a worker was lost.
+            ValueError: the batch does not have the right shape, or all ranks together have a single value of a channel.
+            HorovodInternalError: the ranks' batches do not match, or a worker was lost.
         """
         self._check_input_dim(input)
         needs_batch = self.training or self.running_mean is None
@@ -127,10 +127,10 @@ class SyncBatchNorm(_BatchNorm):
     ) -> torch.nn.Module:
         """Return the module with all batch normalisations inside it replaced by this class.
 
-        Parameters and buffers are taken over, so an optimizer that has them keeps them.
+        Parameters and buffers are reused, so optimizers that refer to them remain valid.
 
         Args:
-            module: any; itself a batch normalisation, or containing some, at any depth.
+            module: any module: a batch normalisation, or one that contains some, at any depth.
             process_set: the ranks that share statistics.
 
         Raises:
@@ -179,7 +179,7 @@ def convert_sync_batchnorm(module: torch.nn.Module, process_set: ProcessSet = gl
 
 
 def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor in the type to compute in: not a 16-bit one."""
+    """Return the tensor in the type for computations, which is not a 16-bit one."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
@@ -215,7 +215,7 @@ def _statistics(batch: torch.Tensor, name: str, process_set: ProcessSet) -> tupl
 
 
 class _Normalise(torch.autograd.Function):
-    """The formulas at the top."""
+    """The formulas in the module's docstring, as a function of autograd."""
 
     @staticmethod
     def forward(
@@ -274,7 +274,7 @@ def _gradients_with_graph(
     eps: float,
     process_set: ProcessSet,
 ) -> list[torch.Tensor | None]:
-    """Return the gradients of batch, weight and bias, differentiable once more."""
+    """Return the gradients of batch, weight and bias, which can be differentiated again."""
     inputs = [each for each, wanted in zip((batch, weight, bias), needed, strict=False) if wanted and each is not None]
     output = _normalised(batch, weight, bias, eps, process_set)
     found = iter(torch.autograd.grad(output, inputs, gradient, create_graph=True))
@@ -284,7 +284,7 @@ def _gradients_with_graph(
 def _normalised(
     batch: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, eps: float, process_set: ProcessSet
 ) -> torch.Tensor:
-    """Normalise with nothing but differentiable steps."""
+    """Normalise with differentiable operations only."""
     wide = batch.double()
     dims = _all_but_channels(batch)
     own = wide.new_full((1,), batch.numel() // batch.shape[1])

@@ -1,8 +1,8 @@
-"""PyTorch below the gradient reducer: hooks, ends of backward passes, and the general way of a gradient.
+"""PyTorch's part of the gradient reducer: hooks, ends of backward passes, and the general way of a gradient.
 
-On the general way a gradient travels from where it is, by a call that is made for the occasion. So go gradients that
-have no view of the arena: compressed ones, sparse ones, those on another device, and all in the first step. After it,
-those on a GPU go together (see `flat_gradients`).
+On the general way, a gradient is sent from its own memory, by a call made for it. This is how gradients without a view
+of the arena are sent: compressed ones, sparse ones, those on another device, and all in the first step. After it, those
+on a GPU are sent together (see `flat_gradients`).
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ class TensorGradients:
     """Implements `worker.gradients.gradient_front_end.GradientFrontEnd` for tensors of PyTorch.
 
     Attributes:
-        compression: done before and undone after the reduction.
-        feedback: a compression that is a part of the reduction, and what it has not sent yet; None without one.
+        compression: the compression before the reduction, which is undone after it.
+        feedback: a compression that is a part of the reduction, with its residuals; None without one.
     """
 
     def __init__(self, options: ReduceOptions, compression: Any) -> None:
-        """Reduce gradients so.
+        """Create the adapter.
 
         Args:
             options: the options of the reduction.
-            compression: a `Compressor` or a `Recipe`, which gets a memory of its own unless it comes with one.
+            compression: a `Compressor` or a `Recipe`, for which a memory is created unless it has one.
         """
         self._options = options
         # A recipe is a part of the reduction, and needs a memory; what it reduces is not changed before.
@@ -58,9 +58,9 @@ class TensorGradients:
 
     @property
     def uses_buckets(self) -> bool:
-        """Return whether gradients may travel together on a GPU.
+        """Return whether gradients may be reduced together on a GPU.
 
-        They may if all that is done to them is done to each element, or if their compression packs them by itself.
+        They may if the compression treats all elements alike, or packs them by itself.
         """
         if self.feedback is not None:
             return isinstance(self.feedback.recipe, PowerSGD)
@@ -68,7 +68,7 @@ class TensorGradients:
         return self.compression in elementwise and self._options.op != Adasum
 
     def flat_memory(self, entries: Sequence[Entry], bucket: Bucket, *, keeps: bool) -> FlatGradients:
-        """Return the memory of a bucket, made as `MakeFlatMemory` says."""
+        """Return the memory of a bucket, as `MakeFlatMemory` describes."""
         tensors = [entry for entry in entries if isinstance(entry, GradientEntry)]
         return FlatGradients(tensors, bucket, self._options, self.feedback or self.compression, keeps=keeps)
 
@@ -109,7 +109,7 @@ class TensorGradients:
         return GeneralCall(call, store)
 
     def sparse_call(self, session: Session, entry: Entry) -> GeneralCall:
-        """All ranks' rows are gathered; their reader adds them up."""
+        """Gather all ranks' rows; the reader adds those with the same index."""
         assert isinstance(entry, GradientEntry)
         options = self._options
         if options.op not in (Average, Sum):
@@ -145,7 +145,7 @@ class TensorGradients:
         return [(entry, gradient) for entry, gradient in gradients if gradient is not None]
 
     def versions(self, gradients: Sequence[tuple[Any, torch.Tensor]]) -> list[int]:
-        """PyTorch counts writes, but for those that go by `.data`."""
+        """Return PyTorch's counts of writes, which do not include those through `.data`."""
         return [gradient._version for _, gradient in gradients]
 
 

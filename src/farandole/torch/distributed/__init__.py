@@ -1,8 +1,8 @@
 """A backend for `torch.distributed`, which runs DDP, FSDP2, DeviceMesh and libraries on top of them on farandole's
 engine.
 
-Importing this registers the backend `"farandole"` for tensors of CPUs and of GPUs of CUDA, unless torch has found it
-by itself (`farandole.autoload`).
+Importing this registers the backend `"farandole"` for tensors of CPUs and CUDA GPUs, unless torch has already found it
+(`farandole.autoload`).
 
 Example:
     >>> import torch.distributed as dist
@@ -24,7 +24,7 @@ __all__ = ["NAME", "ProcessGroup", "create"]
 
 
 def create(options: Any, _: Any) -> ProcessGroup:
-    """Make a group for torch."""
+    """Create a process group for torch."""
     return ProcessGroup(
         options.store,
         options.group_rank,

@@ -1,12 +1,11 @@
-"""From the arguments of c10d to native requests, and from their results to c10d's outputs.
+"""Converts the arguments of c10d to native requests, and their results to c10d's outputs.
 
 Each function makes one `Call`: requests that have no names yet, the outputs, and a function that copies the results
 there. Tensors that the engine can use in place, in host memory or in that of a GPU, are not copied. Tensors that are
 not contiguous go through a copy.
 
-Two kinds of tensor: those that are *reduced* keep their shape and type, which all members must share; those that are
-only *moved* are sent as a flat row of elements, whatever their shape; types that the engine does not know are sent as
-bytes.
+Tensors that are *reduced* keep their shape and type, which must be the same on all members. Tensors that are only
+*moved* are sent as a flat row of elements, whatever their shape; types that the engine does not know are sent as bytes.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Call:
         outputs: the tensors that hold the result.
         requests: the requests, whose names are empty.
         finish: a function that copies the results to the outputs, given the handles of the requests. None: they are
-            there already.
+            already there.
         kept: tensors that the engine uses until the requests are done.
     """
 
@@ -56,7 +55,7 @@ class Call:
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor with the same elements in contiguous memory: itself if it is contiguous already.
+    """Return a tensor with the same elements in contiguous memory: itself if it is already contiguous.
 
     Raises:
         InvalidRequestError: it is sparse, or on a device whose memory the engine does not use.
@@ -71,7 +70,7 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _is_packed(tensor: torch.Tensor) -> bool:
-    """Return whether the elements lie one after another in memory, unchanged."""
+    """Return whether the memory is contiguous and has the elements' values, without pending conjugation or negation."""
     return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
 
@@ -122,20 +121,20 @@ class Row:
 
 
 def check_alike(tensors: Sequence[torch.Tensor]) -> None:
-    """Raise InvalidRequestError unless all tensors have one type and are on one device."""
+    """Raise InvalidRequestError unless all tensors have the same type and device."""
     check_same("have one type", [tensor.dtype for tensor in tensors])
     check_same("be on one device", [tensor.device for tensor in tensors])
 
 
 def check_same(rule: str, found: Sequence[object]) -> None:
-    """Raise InvalidRequestError, with the rule that tensors of one collective must keep, unless all are the same."""
+    """Raise InvalidRequestError, with the violated rule for tensors of one collective, unless all are the same."""
     if len(kinds := set(found)) > 1:
         several = ", ".join(sorted(map(str, kinds)))
         raise InvalidRequestError(f"the tensors of one collective must {rule}, not {several}.")
 
 
 def write(address: int, tensor: torch.Tensor) -> None:
-    """Copy a tensor's elements from the engine's memory, which is the host's; on a GPU, in its current stream."""
+    """Copy a tensor's elements from the engine's host memory; to a GPU, in its current stream."""
     if not tensor.numel():
         return
     size = tensor.numel() * tensor.element_size()
@@ -183,7 +182,7 @@ def check_sizes(sent: Sequence[int], expected: Sequence[int], width: int = 1) ->
 
 
 def broadcast(label: str, tensors: Sequence[torch.Tensor], root: int) -> Call:
-    """Give all members the root's tensors, in place."""
+    """Copy the root's tensors to all members, in place."""
     call = Call(label, list(tensors))
     pairs = []
     for tensor in tensors:
@@ -221,7 +220,7 @@ def gather_request(row: Row, output: int | None = None) -> NativeRequest:
 
 
 def _place(output: torch.Tensor) -> int | None:
-    """Return a request of an allgather. `output` is the address for equal parts; None: `write` copies the result."""
+    """Return the address where an allgather's equal parts can be stored directly; None: `write` copies the result."""
     return output.data_ptr() if _is_packed(output) else None
 
 
@@ -244,7 +243,7 @@ def allgather(label: str, outputs: Sequence[Sequence[torch.Tensor]], tensors: Se
 
 
 def allgather_flat(label: str, outputs: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor], size: int) -> Call:
-    """Gather all members' tensors, which have one size, one after another into one output; for several pairs."""
+    """Gather all members' tensors, which have the same size, one after another into one output, for each pair."""
     call = Call(label, list(outputs))
     rows = []
     for output, tensor in zip(outputs, tensors, strict=True):

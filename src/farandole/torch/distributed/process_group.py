@@ -1,13 +1,13 @@
 # torch declares several signatures for each collective, of which its own code uses one, and a Python group must have
 # that one.
 # mypy: disable-error-code="override,assignment,call-arg"
-"""A c10d process group whose collectives run on an engine of its own.
+"""A c10d process group with an engine that runs its collectives.
 
 torch lets Python define a whole `ProcessGroup`, but not a `Backend` within one. Calls from C++ (by DDP and by
 the functional collectives) come through torch's trampolines, calls from Python come directly; both end in
 the methods below. The names with an underscore are older spellings, which earlier versions of torch call.
 
-Each method makes a call (see `calls` and `reduce_calls`), and gives it to the group's works (see `works_in_flight`).
+Each method makes a call (see `calls` and `reduce_calls`), and submits it to the group's works (see `works_in_flight`).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ProcessGroup(dist.ProcessGroup):
 
         Args:
             store: the store that the members share.
-            rank: this process's place in the group.
+            rank: this process's rank in the group.
             size: number of members.
             timeout: the time limit for all members to arrive, and for each call.
             name: the name that messages use.
@@ -124,7 +124,7 @@ class ProcessGroup(dist.ProcessGroup):
         return self._description
 
     def get_group_store(self) -> Store:
-        """Return the store by which the members met."""
+        """Return the store through which the members connected."""
         return self._store
 
     supports_splitting = False
@@ -137,7 +137,7 @@ class ProcessGroup(dist.ProcessGroup):
         return torch.device(device).type == "cpu"
 
     def allocate_tensor(self, size: int, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        """Return a flat tensor in memory that the engine moves without copying it first. FSDP2 asks for such tensors.
+        """Return a flat tensor in memory that the engine can send without copying it. FSDP2 uses such tensors.
 
         Args:
             size: number of elements.
@@ -174,12 +174,12 @@ class ProcessGroup(dist.ProcessGroup):
         return self._begin(reduce_calls.allreduce("all_reduce_coalesced", tensors, opts.reduceOp), opts)
 
     def reduce(self, tensors: list[torch.Tensor], opts: Any) -> Work:
-        """Reduce tensors over all members, in place at the root; the others' stay as they are."""
+        """Reduce tensors over all members, in place at the root; the others' tensors are not changed."""
         elsewhere = opts.rootRank != self._rank
         return self._begin(reduce_calls.allreduce("reduce", tensors, opts.reduceOp, keep_input=elsewhere), opts)
 
     def reduce_scatter(self, outputs: list[torch.Tensor], inputs: list[list[torch.Tensor]], opts: Any = None) -> Work:
-        """Reduce a list of tensors, and give every member one of the results."""
+        """Reduce a list of tensors, and send every member one of the results."""
         opts = opts or dist.ReduceScatterOptions()
         (output,), (parts,) = outputs, inputs
         if len(parts) != self._size or parts[self._rank].numel() != output.numel():
@@ -195,13 +195,13 @@ class ProcessGroup(dist.ProcessGroup):
         )
 
     def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Work:
-        """Reduce a tensor, and give every member an equal part of the result."""
+        """Reduce a tensor, and send every member an equal part of the result."""
         return self.reduce_scatter_single_coalesced([output], [tensor], opts)
 
     def reduce_scatter_single_coalesced(
         self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = None
     ) -> Work:
-        """Reduce tensors, and give every member an equal part of each result."""
+        """Reduce tensors, and send every member an equal part of each result."""
         opts = opts or dist.ReduceScatterOptions()
         label = "reduce_scatter_tensor"
         return self._begin(reduce_calls.reduce_scatter(label, outputs, inputs, opts.reduceOp, self._size), opts)
@@ -212,7 +212,7 @@ class ProcessGroup(dist.ProcessGroup):
     # --- movements ------------------------------------------------------------------------------------------------
 
     def broadcast(self, tensors: list[torch.Tensor], opts: Any) -> Work:
-        """Give all members the root's tensors, in place."""
+        """Copy the root's tensors to all members, in place."""
         return self._begin(calls.broadcast("broadcast", tensors, opts.rootRank), opts)
 
     def allgather(self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], opts: Any = None) -> Work:
@@ -224,7 +224,7 @@ class ProcessGroup(dist.ProcessGroup):
     allgather_coalesced = allgather
 
     def all_gather_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Work:
-        """Gather all members' tensors, which have one size, one after another into one tensor."""
+        """Gather all members' tensors, which have the same size, one after another into one tensor."""
         return self.all_gather_single_coalesced([output], [tensor], opts)
 
     def all_gather_single_coalesced(
@@ -248,7 +248,7 @@ class ProcessGroup(dist.ProcessGroup):
         return self._begin(calls.exchange("gather", receives, sends, tensor), opts)
 
     def scatter(self, outputs: list[torch.Tensor], inputs: list[list[torch.Tensor]], opts: Any) -> Work:
-        """Give every member one of the root's tensors."""
+        """Send every member one of the root's tensors."""
         (output,) = outputs
         nothing = output.detach().new_empty(0)
         sends = [nothing] * self._size
@@ -337,7 +337,7 @@ class ProcessGroup(dist.ProcessGroup):
     # --- the end --------------------------------------------------------------------------------------------------
 
     def shutdown(self) -> None:
-        """Leave the group in good order, together with the others or, if some stay, after a while."""
+        """Leave the group gracefully, together with the others or, if some stay, after a time limit."""
         self._works.leave(DESTROY_SECONDS)
 
     def abort(self) -> None:
@@ -347,7 +347,7 @@ class ProcessGroup(dist.ProcessGroup):
 
 @cache
 def _keep_from_compiler() -> None:
-    """Keep torch.compile away from the methods that torch calls, once there is a group.
+    """Exclude the methods that torch calls from torch.compile, once there is a group.
 
     TorchDynamo inspects every Python frame that begins while a compiled function runs, even if C++ begins it,
     as DDP's reducer does when it calls a process group. It cannot handle those, and raises an error.

@@ -55,8 +55,8 @@ class Reduction:
 
     Attributes:
         native: the native operation; None if the engine does not have it.
-        source: the dense tensor to be reduced, by itself or scaled.
-        bitwise: a function that combines two tensors, instead of the native operation.
+        source: the dense tensor to be reduced: the given one, or scaled.
+        bitwise: a function that combines two tensors, used instead of a native operation.
     """
 
     native: int | None
@@ -154,7 +154,7 @@ def _bitwise_allreduce(call: Call, tensors: Sequence[torch.Tensor], op: Any) -> 
 
 
 def _sparse_allreduce(label: str, tensors: Sequence[torch.Tensor], op: Any) -> Call:
-    """Sum sparse tensors in place: gather the elements of all members, and add up those at one index."""
+    """Sum sparse tensors in place: gather the elements of all members, and add those with the same index."""
     (tensor,) = tensors
     if getattr(op, "op", op) != dist.ReduceOp.SUM:
         raise InvalidRequestError("sparse tensors can only be summed: pass a dense tensor for other operations.")
@@ -191,7 +191,7 @@ def _sparse_allreduce(label: str, tensors: Sequence[torch.Tensor], op: Any) -> C
 def reduce_scatter(
     label: str, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], op: Any, size: int
 ) -> Call:
-    """Reduce each input over all members, and store this member's part, one of `size` equal ones, in its output."""
+    """Reduce each input over all members, and store this member's part, one of `size` equal parts, in its output."""
     call = Call(label, list(outputs))
     pairs = []
     for output, tensor in zip(outputs, inputs, strict=True):
@@ -214,7 +214,7 @@ def reduce_scatter(
 
 
 def uneven_reduce_scatter(output: torch.Tensor, parts: Sequence[torch.Tensor], op: Any, rank: int) -> Call:
-    """Reduce parts of different sizes: all parts on all members, each of which keeps its own."""
+    """Reduce parts of different sizes: all members get all results, and each keeps its own part."""
     whole = torch.cat([part.detach().reshape(-1) for part in parts])
     call = allreduce("reduce_scatter", [whole], op)
     begins = sum(part.numel() for part in parts[:rank])

@@ -1,9 +1,9 @@
 """The rendezvous of the members of a process group, through the store that torch gives the backend.
 
 Every member writes its engine's *contact* into the store. The first member collects them and writes one message with
-all contacts and a secret it has just made. Every member reads it, connects to all others, and proves the secret. So
-the store is the root of trust: any process that can read it while a group forms can join that group. The message is
-deleted as soon as the group has formed.
+all contacts and a new secret. Every member reads it, connects to all others, and proves that it has the secret. So the
+store is the root of trust: any process that can read it while a group forms can join that group. The message is deleted
+as soon as the group has formed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def meet(store: Store, rank: int, size: int, timeout: timedelta) -> Engine:
 
     Args:
         store: the store that the members share; no other process uses its prefix.
-        rank: this member's place in the group.
+        rank: this member's rank in the group.
         size: number of members.
         timeout: the time within which all members must arrive and be connected.
 
@@ -90,7 +90,9 @@ def _remaining(deadline: float) -> float:
 
 
 def _reachable_address(store: Store) -> str:
-    """Return this process's address on the network of the store; empty if the store has no network: only this host."""
+    """Return this process's address on the network of the store; empty if the store has no network, so that all members
+    are on this host.
+    """
     while isinstance(store, PrefixStore):
         store = store.underlying_store
     if not isinstance(store, TCPStore):

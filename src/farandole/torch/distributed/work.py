@@ -1,10 +1,10 @@
 """The result of a c10d call, and the thread that completes futures.
 
-A thread that waits for a `Work` waits in the native engine, without Python's lock and without another thread in
-between. A future is different: its callbacks must run whether or not a thread waits. So the first future of a group
-starts one thread, which waits for the works whose futures were asked for, in the order in which they were begun. That
-is the order in which they end: all members of a group begin the same collectives in the same order. Only transfers
-between two members end in any order, so each of their futures, which are rarely asked for, has a thread of its own.
+A thread that waits for a `Work` waits in the native engine, without Python's lock and without an intermediate thread. A
+future is different: its callbacks must run whether or not a thread waits. So the first future of a group starts one
+thread, which waits for the works whose futures were requested, in the order in which they were started. They also end
+in this order: all members of a group begin the same collectives in the same order. Only transfers between two members
+end in any order, so each of their futures, which are rarely requested, has its own thread.
 
 On a GPU, as with torch's NCCL backend, a thread waits until the members have agreed and the collective is launched, and
 its current stream waits for the result. `is_completed` asks the GPU.
@@ -36,13 +36,13 @@ CLOSE_SECONDS = 5.0
 
 @dataclass
 class Terms:
-    """The facts about one work.
+    """The properties of one work.
 
     Attributes:
         label: the name that messages use for it.
         seconds: the time limit in seconds.
         number: its place in the order of the group's collectives, or of such transfers.
-        rank: this process's place in the group.
+        rank: this process's rank in the group.
         transfer: whether the call is between only two members of the group.
         source_rank: the member that sent a received tensor.
     """
@@ -58,8 +58,8 @@ class Terms:
 class Work(dist.Work):
     """One c10d call in flight: one or more native requests, which are waited for together.
 
-    Requests that are not done when the time is up end their whole group, on all its members: it is impossible to take
-    back a part of a collective, and a tensor must not be written to after its call has failed.
+    Requests that are not done when the time is up end their whole group, on all its members: a part of a collective
+    cannot be cancelled, and a tensor must not be written to after its call has failed.
     """
 
     def __init__(
@@ -71,15 +71,15 @@ class Work(dist.Work):
         completer: Completer,
         on_over: Callable[[Work], None],
     ) -> None:
-        """Take over a submitted call.
+        """Own a submitted call.
 
         Args:
             engine: the engine that runs the request.
             submission: the submission, which is released when the work is over; None if there was nothing to do.
             call: the submitted call. It is kept, with all tensors that the engine uses, until it is done.
-            terms: label and time.
-            completer: the completer of the future, if one is asked for.
-            on_over: called once, when the engine has let go of the tensors.
+            terms: the properties of the work.
+            completer: the completer of the future, if one is requested.
+            on_over: called once, when the engine no longer uses the tensors.
         """
         super().__init__()
         self._engine = engine
@@ -121,7 +121,9 @@ class Work(dist.Work):
         return True
 
     def settle(self, deadline: float | None = None) -> None:
-        """Wait until the work is over, well or with an error. At the deadline, by default its own, end the group."""
+        """Wait until the work is over, successfully or with an error. At the deadline, by default its own, end the
+        group.
+        """
         if self._over:
             return
         cause: Exception | None = None
@@ -201,7 +203,7 @@ class Work(dist.Work):
             return True
 
     def is_over(self) -> bool:
-        """Return whether the engine has let go of the tensors, without finishing anything, unlike `is_completed`."""
+        """Return whether the engine no longer uses the tensors. Unlike `is_completed`, this finishes nothing."""
         return self._over
 
     def is_success(self) -> bool:
@@ -254,7 +256,7 @@ class Work(dist.Work):
 
 
 class Works(dist.Work):
-    """Several works as one, as c10d's coalescing manager requires."""
+    """Several works in the form of one, as c10d's coalescing manager requires."""
 
     def __init__(self, works: Sequence[Work]) -> None:
         super().__init__()
@@ -285,7 +287,7 @@ class Completer:
         self._lock = threading.Lock()
 
     def add(self, source: torch.futures.Future[None]) -> None:
-        """Set a future whose callback waits for a work. Futures must come in the order in which the works began."""
+        """Complete a future, whose callback waits for a work. Add futures in the order in which the works began."""
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
@@ -298,7 +300,7 @@ class Completer:
             self._queue.put(source)
 
     def close(self) -> None:
-        """End the thread after its present futures. All works end soon, because the group has been left."""
+        """End the thread after its present futures. All works end soon, because this process has left the group."""
         with self._lock:
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():

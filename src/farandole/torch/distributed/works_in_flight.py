@@ -1,7 +1,7 @@
-"""The calls of one process group, from their submission until the engine has let go of their tensors.
+"""The calls of one process group, from their submission until the engine no longer uses their tensors.
 
-Members match their calls by order, as c10d demands. So requests are named by a number that counts the group's
-collectives, whatever they are: members that ask for different things at the same number get an error that says so.
+Members match their calls by order, as c10d requires. So requests are named by a number that counts the group's
+collectives of all kinds: members that make different calls with the same number get an error with this reason.
 Transfers are counted for each sender, receiver and tag.
 """
 
@@ -30,7 +30,7 @@ LEAVE_SECONDS = 5.0
 
 
 class WorksInFlight:
-    """Submits the calls of a group in order, and holds their works while the engine uses their tensors.
+    """Submits the calls of a group in order, and keeps their works alive while the engine uses their tensors.
 
     Attributes:
         number: the number of collectives that have begun; the same on all members.
@@ -41,9 +41,9 @@ class WorksInFlight:
 
         Args:
             engine: the group's engine.
-            rank: this process's place in the group.
+            rank: this process's rank in the group.
             label: the name that messages use for the group.
-            name: the group's name, which its thread has, too.
+            name: the group's name, which is also used for its thread.
         """
         self._engine = engine
         self._rank = rank

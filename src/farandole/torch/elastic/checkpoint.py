@@ -16,7 +16,7 @@ from farandole.worker.elastic.checkpoint.tensor_files import TensorFiles, Tensor
 
 
 class Checkpoint(CheckpointBase):
-    """A directory of checkpoints, which a training writes and resumes from.
+    """A directory of checkpoints, which a training writes to and resumes from.
 
     Example:
         >>> checkpoint = Checkpoint("checkpoints", every_steps=100)
@@ -48,7 +48,7 @@ class Checkpoint(CheckpointBase):
         return str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), tensor.numel() * tensor.element_size()
 
     def _copied(self, sources: Tensors, before: Tensors) -> tuple[dict[str, Any], Callable[[], None]]:
-        """Copy tensors; tensors of a GPU are copied in a separate stream, for which no thread waits here."""
+        """Copy tensors; tensors of a GPU are copied in a separate stream, without waiting."""
         copies: dict[str, Any] = {}
         on_gpus: dict[torch.device, list[tuple[torch.Tensor, torch.Tensor]]] = {}
         for name, tensor in sources.items():
@@ -88,10 +88,10 @@ class Checkpoint(CheckpointBase):
 
 
 def _on_devices(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> dict[str, Any]:
-    """Return the state with each parameter's tensors on the device on which PyTorch's loader puts them; files have no
+    """Return the state with each parameter's tensors on the device that PyTorch's loader chooses; files do not record
     devices.
 
-    A number of steps stays on the CPU unless a kernel of the device counts it.
+    The step counter stays on the CPU unless a kernel of the device increments it.
     """
     devices = {
         number: (parameter.device, group.get("capturable") or group.get("fused"))
@@ -116,9 +116,9 @@ def _is_on_gpu(tensor: torch.Tensor) -> bool:
 
 
 def _begin_copies(device: torch.device, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Any:
-    """Begin to copy tensors from a GPU, each to a buffer of pinned memory; return the event of their end.
+    """Begin to copy tensors from a GPU, each to a buffer of pinned memory; return an event that marks their end.
 
-    Later work in the current stream comes after the copies, so it may change the tensors.
+    Later work in the current stream runs after the copies, so it may change the tensors.
     """
     backend = getattr(torch, device.type)
     current, side = backend.current_stream(device), backend.Stream(device=device)

@@ -1,8 +1,8 @@
 """Several backward passes over parts of a batch that form one step, and the squared norms of its gradients.
 
-The gradient of a step is the mean over its samples. PyTorch adds up the mean gradients of the passes, whose parts may
-differ by a sample; so the sum is multiplied between two passes and after the last one, each gradient
-just after a backward pass has finished it, when it is in the cache.
+The gradient of a step is the mean over its samples. PyTorch sums the mean gradients of the passes, whose sizes may
+differ by a sample; so the sum is rescaled between two passes and after the last one, each gradient just after a
+backward pass has finished it, when it is still in the cache.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class TorchPasses:
     can_split = True
 
     def __init__(self, optimizers: Sequence[Any]) -> None:
-        """Watch the gradients of optimizers.
+        """Observe the gradients of optimizers.
 
         Raises:
-            InvalidRequestError: their gradients are not averaged over all workers.
+            InvalidRequestError: an optimizer's gradients are not averaged over all workers.
         """
         self.is_partial = False
         self.holds = False
@@ -119,10 +119,10 @@ def square(gradient: torch.Tensor) -> torch.Tensor:
 
 
 def split(data: Any, sizes: Sequence[int]) -> list[Any]:
-    """Divide a collated batch into parts of this number of samples.
+    """Split a collated batch into parts of these numbers of samples.
 
     Raises:
-        InvalidRequestError: it has objects in it that cannot be divided.
+        InvalidRequestError: the batch contains an object that cannot be split.
 
     Example:
         >>> split((torch.arange(3), ["a", "b", "c"]), [2, 1])

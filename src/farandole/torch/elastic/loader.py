@@ -1,8 +1,8 @@
 """Batches of a dataset in a world that changes: every sample exactly once in an epoch.
 
-The loader holds the ledger (`worker.elastic.ledger`). All ranks have the same ledger, so each knows, without asking,
-what all of them read in a step. In a step, `next` returns this rank's batch and changes nothing; then the step is
-committed, with the ranks that were lost in it, or aborted and done again.
+The loader has the ledger (`worker.elastic.ledger`), which is the same on all ranks, so each knows without communication
+which samples all of them read in a step. In a step, `next` returns this rank's batch and changes nothing; then the step
+is committed, with the ranks that were lost in it, or aborted and repeated.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from farandole.worker.elastic.ranges import refusal_to_shuffle
 
 
 class Batch(msgspec.Struct, frozen=True, eq=False):
-    """One rank's share of one step."""
+    """One rank's samples of one step."""
 
     data: Any
-    """The collated samples; None if this rank has none."""
+    """The collated samples; None if this rank has no samples."""
     shares: tuple[Share, ...]
     """The positions of all ranks, by rank."""
     samples: int
@@ -34,7 +34,7 @@ class Batch(msgspec.Struct, frozen=True, eq=False):
     total: int
     """The number of samples of all ranks, by which the sum of their gradients is divided."""
     ledger: Ledger
-    """The ledger from which the step was taken."""
+    """The ledger before the step."""
     after: Ledger
     """The ledger after the step, if no rank is lost."""
     end: int | None
@@ -53,36 +53,37 @@ class ElasticLoader:
 
     Three kinds of datasets:
 
-    - with `__len__` and `__getitem__` (and `__getitems__` where it has that), read as torch's DataLoader does;
-    - iterable ones, such as `torch.utils.data.IterableDataset`. They must give the same samples in the same order each
-      time, on all ranks: every rank goes through the whole stream and keeps its part. Its length need not be known: the
-      epoch ends where the stream does. One process reads at most. Samples of lost workers are read by going through the
+    - with `__len__` and `__getitem__` (and optionally `__getitems__`), read as by torch's DataLoader;
+    - iterable ones, such as `torch.utils.data.IterableDataset`. They must yield the same samples in the same order each
+      time, on all ranks: every rank iterates over the whole stream and keeps its part. The length need not be known:
+      the epoch ends with the stream. At most one process reads. Samples of lost workers are read by iterating over the
       stream again from its beginning;
     - with `__len__` and `farandole_read(ranges)`, which returns the samples at ranges of positions, each (begin, end),
-      in their order. Only these are requested, so any number of processes may read. Instead of samples it may
-      return *columns*, a dict of arrays whose first dimension is the samples; the batch is then a dict of tensors. With
-      the attribute `farandole_apart = True`, each rank reads in a region of its own, which suits data in large blocks.
+      in their order. Only these are requested, so any number of processes may read. Instead of samples it may return
+      *columns*, a dict of arrays whose first dimension is the samples; the batch is then a dict of tensors. With the
+      attribute `farandole_apart = True`, each rank reads in its own region, which suits data in large blocks.
 
-    The last two are not shuffled here; if they have `set_epoch(epoch)`, it is called before they are read.
+    The last two kinds are not shuffled here; if they have `set_epoch(epoch)`, it is called before they are read.
 
-    Worker processes read ahead on the assumption that the world stays. When it changes, they drop that, and stay; they
-    live until the loader is closed or forgotten. `torch.utils.data.get_worker_info()` works in them, and their random
-    seeds are those of torch's DataLoader.
+    Worker processes read ahead on the assumption that the world does not change. If it does, they drop these samples,
+    and continue; they run until the loader is closed or garbage-collected. `torch.utils.data.get_worker_info()` works
+    in them, and their random seeds are those of torch's DataLoader.
 
     Args:
         dataset: the dataset, the same on all ranks.
         batch_size: samples of each worker in a step.
-        global_batch_size: the samples of all workers together, instead; in a larger world some workers have none.
-        batches: a policy of your own, instead, which returns the number of samples of each rank.
-        shuffle: whether samples come in a pseudo-random order, which differs in each epoch. None: if the dataset has
-            indices.
+        global_batch_size: the samples of all workers together, instead of `batch_size`; in a larger world, some workers
+            have none.
+        batches: another policy instead, which returns the number of samples of each rank.
+        shuffle: whether samples come in a pseudo-random order, which differs in each epoch. None: only if the dataset
+            has indices.
         seed: the seed of that order, the same on all ranks.
-        drop_last: leave out the last step of an epoch if it would be short. Samples that lost workers have returned may
-            be in it.
+        drop_last: whether to omit the last step of an epoch if it would be short. It may contain samples of lost
+            workers.
         num_workers: worker processes of this rank; 0 reads in this process.
         collate_fn: a function that makes a batch of a list of samples, or of columns; None: torch's.
         prefetch_factor: the number of batches that each worker process reads ahead; None: 2.
-        pin_memory: whether to put the batches into pinned memory.
+        pin_memory: whether batches are copied to pinned memory.
         worker_init_fn: called in each worker process, with its number.
         multiprocessing_context: the start method of worker processes, as for torch's DataLoader.
 
@@ -142,12 +143,12 @@ class ElasticLoader:
             "multiprocessing_context": multiprocessing_context,
         }
         self._read_last: Any = None
-        """The last sample that this rank has read; only for a dataset with an order of its own."""
+        """The last sample that this rank has read; only for a dataset that is read in its own order."""
         self._ahead = ReadAhead(source, num_workers, collate_fn, worker_init_fn, settings)
 
     @property
     def ledger(self) -> Ledger:
-        """The used samples of the epoch. A worker that joins gets them from the others, with the weights."""
+        """The used samples of the epoch. A worker that joins gets the ledger from the others, with the weights."""
         return self._ledger
 
     @ledger.setter
@@ -169,7 +170,7 @@ class ElasticLoader:
         return self._counts(world_size)
 
     def take_counts_from(self, batches: BatchPolicy) -> None:
-        """Follow another policy from the next step on. It may change its counts between two steps."""
+        """Use another policy from the next step on. It may change its counts between two steps."""
         self._counts = batches.counts
 
     def next(self, world_size: int, rank: int) -> Batch | None:
@@ -184,9 +185,9 @@ class ElasticLoader:
         Raises:
             ValueError: `rank` is not a rank of the world.
             RuntimeError: a dataset returns different samples than before.
-            RuntimeError, OSError, EOFError: a worker process was killed; the type depends on what torch notices first.
-            Exception: what the dataset or `collate_fn` raised, with the traceback of the worker process in its message.
-                The same batch may be requested again.
+            RuntimeError, OSError, EOFError: a worker process was killed; the type depends on what torch detects first.
+            Exception: the dataset's or `collate_fn`'s exception, with the traceback of the worker process in its
+                message. The same batch may be requested again.
         """
         if not 0 <= rank < world_size:
             raise ValueError(f"{rank} is not a rank of a world of {world_size}: ranks are 0 to {world_size - 1}.")
@@ -208,9 +209,9 @@ class ElasticLoader:
     def borrow(self, batch: Batch) -> Any:
         """Return two samples of other ranks' parts of a step, collated, for a rank that has none.
 
-        Only for calls that all ranks must make: they do not count. Both are the same sample if there is no other, since
-        one alone has no variance. For a dataset that is read in its own order, the last batch of this rank;
-        None if there was none.
+        They are for calls that all ranks must make, and do not count as used. There are two, because a single one has
+        no variance; both are the same sample if there is no other. For a dataset that is read in its own order, return
+        the last batch of this rank, or None if there was none.
         """
         if self._has_own_order:
             return self._read_last
@@ -219,12 +220,12 @@ class ElasticLoader:
         return self._collate([self._dataset[batch.ledger.index(position)] for position in (first, second)])
 
     def commit(self, batch: Batch, lost: Collection[int] = ()) -> None:
-        """Count the samples of a step as used, and go on to the next one.
+        """Count the samples of a step as used, and continue with the next one.
 
         Args:
             batch: the batch of the step; its samples are those of all ranks.
-            lost: the ranks, in the world of the batch, whose part is not in the result. Their samples are returned,
-                and come in the next step.
+            lost: the ranks, in the world of the batch, whose gradients are not in the result. Their samples are read
+                again in the next step.
 
         Raises:
             ValueError: this is not the batch of the current step.
@@ -236,7 +237,7 @@ class ElasticLoader:
     def abort(self, batch: Batch) -> None:
         """Treat a step as not done. `next` returns its samples again.
 
-        They are read anew, because the step may have changed them in place.
+        They are read again, because the step may have changed them in place.
 
         Raises:
             ValueError: this is not the batch of the current step.
@@ -245,11 +246,13 @@ class ElasticLoader:
         self._ahead.forget()
 
     def next_epoch(self) -> None:
-        """Begin the next epoch. The rest of this one is left out."""
+        """Begin the next epoch. The rest of this one is skipped."""
         self._ledger = self._ledger.next_epoch(self._samples)
 
     def steps_left(self, world_size: int) -> int | None:
-        """Return the number of remaining steps of the epoch if the world stays; None if a stream's end is unknown."""
+        """Return the number of remaining steps of the epoch if the world does not change; None if a stream's end is
+        unknown.
+        """
         if self._ledger.samples == UNBOUNDED:
             return None
         full, rest = divmod(self._ledger.left, sum(self.counts(world_size)))
@@ -263,7 +266,7 @@ class ElasticLoader:
         """Continue from a checkpoint, with its seed and order.
 
         Raises:
-            ValueError: it is for another dataset, or is not the state of a loader.
+            ValueError: the state is for another dataset, or is not that of a loader.
         """
         if "ledger" not in state:
             raise ValueError("this is not the state of an ElasticLoader: pass the result of its state_dict().")

@@ -1,9 +1,9 @@
-"""Reading ahead, on the assumption that the world stays: the plan, and torch's DataLoader that carries it out.
+"""Reading ahead, on the assumption that the world does not change: the plan, and torch's DataLoader, which executes it.
 
-The plan is the DataLoader's batch sampler: whenever there is room for one more batch, the DataLoader asks
-it for the next. If the world changes, or steps differ from the plan, there is a new plan, and the samples that were
-read ahead are dropped; the worker processes stay. Without worker processes, only the plan is ahead: each step is read
-when it is requested.
+The plan is the DataLoader's batch sampler: whenever there is room for another batch, the DataLoader asks it for the
+next. If the world changes, or steps differ from the plan, there is a new plan, and the samples that were read ahead are
+dropped; the worker processes continue. Without worker processes, only the plan is ahead: each step is read when it is
+requested.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SAMPLES_AT_ONCE = 2048
 
 
 class Step:
-    """A planned step: what is read in it, and what has been read."""
+    """A planned step: the samples to read, and those that have been read."""
 
     __slots__ = ("after", "data", "end", "is_read", "items", "ledger", "portion", "samples", "shares", "total")
 
@@ -55,7 +55,7 @@ class Step:
         self.portion = _portion(ledger, shares, rank)
         """The portion to read; None if this rank has nothing to read."""
         self.items: Sequence[Any] = ()
-        """This process's own reader, if it reads itself."""
+        """The reader of this process, if it reads without worker processes."""
         self.is_read = self.portion is None
         self.data: Any = None
         """The collated samples of this rank; None if it has none."""
@@ -93,10 +93,10 @@ def _portion(ledger: Ledger, shares: tuple[Share, ...], rank: int) -> Portion | 
 
 
 class Plan:
-    """The steps that come if the world stays, from the current one on."""
+    """The steps that follow if the world does not change, from the current one on."""
 
     def __init__(self, by_ranges: bool, sends: bool) -> None:
-        """Make an empty plan.
+        """Create an empty plan.
 
         Args:
             by_ranges: whether the reader takes portions.
@@ -112,7 +112,7 @@ class Plan:
         self._rank = 0
         self._steps: deque[Step] = deque()
         self._asked = 0
-        """The number of planned steps, from the current one on, that the DataLoader has asked for."""
+        """The number of planned steps, from the current one on, that the DataLoader has requested."""
 
     def begin(self, ledger: Ledger, counts: Sequence[int], rank: int) -> None:
         """Make a new plan, from a ledger, for a world."""
@@ -139,7 +139,7 @@ class Plan:
         return self._steps[0] if self._steps else None
 
     def advance(self) -> None:
-        """Go on to the next step."""
+        """Continue with the next step."""
         if self._steps:
             self._steps.popleft()
             if self._asked:
@@ -162,7 +162,9 @@ class Plan:
 
     @property
     def _reads(self) -> bool:
-        """Whether this rank ever reads anything; otherwise it would search through the whole epoch in vain."""
+        """Whether this rank reads anything in the epoch; otherwise a search for its next step would scan the whole
+        epoch.
+        """
         return self._ledger is not None and (self._ledger.samples == UNBOUNDED or self._counts[self._rank] > 0)
 
     def _extend(self) -> None:
@@ -180,7 +182,7 @@ class Plan:
         self._ledger = ledger
 
     def _set_items(self, planned: Sequence[Step]) -> None:
-        """Fill in the input of the reader for all steps together, because computing indices one by one costs more."""
+        """Set the reader's input for all steps together, because computing indices one by one costs more."""
         if self._by_ranges:
             for step in planned:
                 step.items = [step.portion]
@@ -248,7 +250,7 @@ class ReadAhead:
         return step
 
     def advance(self) -> None:
-        """Go on to the next step, as planned."""
+        """Continue with the next step, as planned."""
         self._plan.advance()
 
     def forget(self) -> None:
@@ -282,7 +284,7 @@ class ReadAhead:
     def _begin(self) -> None:
         """Restart the worker processes: wait for what they are reading, and request as much as fits.
 
-        Without worker processes this is done once, too: it draws a random number from the user's generator, as each
+        Without worker processes this is also done, once: it draws a random number from the user's generator, as each
         pass through a DataLoader does, and prepares torch's data pipes.
         """
         self._start.prepare()

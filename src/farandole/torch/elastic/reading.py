@@ -1,13 +1,13 @@
-"""Reading samples, mostly in worker processes of torch's DataLoader: their input and their work.
+"""Reading samples, usually in worker processes of torch's DataLoader: their input and their work.
 
 A *portion* is the positions that one rank reads in one step. It is sent to a worker process as a *read request*, and
-arrives there as the list that torch's fetcher goes through: of the dataset's indices, or, if the dataset is read by
+arrives there as the list that torch's fetcher iterates over: of the dataset's indices, or, if the dataset is read by
 ranges, of the portion itself. So a dataset with indices is read by torch alone, as in any DataLoader. Without worker
 processes nothing is sent, and `read` does what the fetcher does.
 
-When the world changes, portions that wait in a worker process's queue are outdated. The processes know it from the
-plan's number, in memory that they share: outdated portions arrive as empty lists, so the next valid one waits only for
-the batch that is being made.
+When the world changes, portions that wait in a worker process's queue are outdated. The processes detect it by the
+plan's number, in shared memory: outdated portions arrive as empty lists, so the next valid one waits only for the batch
+that is being made.
 """
 
 from __future__ import annotations
@@ -44,33 +44,34 @@ _GATHERED = (
 
 
 class Portion(msgspec.Struct, frozen=True):
-    """The samples that one rank reads in one step."""
+    """The positions that one rank reads in one step."""
 
     ledger: Ledger
     share: Share
     goal: int
-    """The position up to which a stream is read, even if the share ends before, to see whether it is that long."""
+    """The position up to which a stream is read, even if the share ends earlier, to find out whether the stream is that
+    long."""
 
 
 class Source(NamedTuple):
-    """A dataset as a loader uses it."""
+    """How a loader reads a dataset."""
 
     reader: Any
     """The interface that torch's fetcher calls, with an index or a portion at a time."""
     by_ranges: bool
-    """Whether it is read by portions."""
+    """Whether the dataset is read by portions."""
     samples: int
     processes: int | None
     """The largest number of worker processes that may read; None: any number."""
     apart: bool = False
-    """Whether each rank reads in a region of its own."""
+    """Whether each rank reads in its own region."""
 
 
 def source_of(dataset: Any) -> Source:
-    """Return the way in which a dataset is read.
+    """Return how a dataset is read.
 
     Raises:
-        ValueError: it cannot be read position by position, again and again.
+        ValueError: the dataset cannot be read repeatedly, by positions.
     """
     if is_ranged(dataset):
         samples = _length(dataset, "offers farandole_read()")
@@ -114,11 +115,11 @@ class PortionReader:
 class StreamReader:
     """Iterates over an iterable dataset and keeps the samples at the requested positions.
 
-    One run through the stream goes ahead. If positions behind it are requested (returned by lost
-    workers, or read ahead for a world that has ended), a second run starts from the beginning.
+    One run through the stream is the furthest. If positions behind it are requested (returned by lost workers, or read
+    ahead for a world that has ended), a second run starts from the beginning.
 
     Args:
-        dataset: the dataset, which must yield the same samples each time, on all ranks. If it has `set_epoch`, that is
+        dataset: the dataset, which must yield the same samples each time, on all ranks. If it has `set_epoch`, this is
             called before each run.
     """
 
@@ -129,7 +130,7 @@ class StreamReader:
         self._behind: _Run | None = None
 
     def __getitem__(self, portion: Portion) -> tuple[list[Any], int]:
-        """Return the samples that exist, and the number of positions before the portion's goal that do."""
+        """Return the samples that exist, and the number of positions before the portion's goal that exist."""
         if self._epoch != portion.ledger.epoch:
             self._epoch = portion.ledger.epoch
             self._ahead = self._behind = None
@@ -176,16 +177,16 @@ class _Run:
         """The position of the next sample."""
 
     def is_same_iterator(self, other: _Run) -> bool:
-        """Whether only one of the two can go on, because the dataset is its own iterator."""
+        """Whether only one of the two runs can continue, because the dataset is its own iterator."""
         return self._iterator is other._iterator
 
     def skip_to(self, position: int) -> None:
-        """Go on to a position, or to the end of the stream."""
+        """Advance to a position, or to the end of the stream."""
         for _ in self._until(position):
             pass
 
     def read(self, begin: int, end: int) -> list[Any]:
-        """Return the samples of a range, as far as they exist."""
+        """Return the existing samples of a range."""
         self.skip_to(begin)
         return list(self._until(end))
 
@@ -204,7 +205,7 @@ class Collate:
 
     Args:
         collate_fn: the function that makes a batch of a list of samples, or of columns. Columns need no collating, so
-            torch's function only makes tensors of them.
+            torch's function only converts them to tensors.
         by_ranges: whether portions were read.
     """
 
@@ -213,7 +214,9 @@ class Collate:
         self._by_ranges = by_ranges
 
     def __call__(self, read: Any) -> tuple[Any, int | None]:
-        """Return the batch, or None without samples; and for a portion the number of positions, as its reader does."""
+        """Return the batch, or None without samples; and for a portion the number of positions that its reader
+        returned.
+        """
         if isinstance(read, list) and not read:
             return None, None  # The request was outdated, so nothing was read, and the result is not used.
         if not self._by_ranges:
@@ -225,7 +228,7 @@ class Collate:
 
 
 def read(reader: Any, items: Sequence[Any], collate: Collate) -> tuple[Any, int | None]:
-    """Do the work of torch's fetcher, without the DataLoader around it, which takes a quarter of a small batch's time.
+    """Do the work of torch's fetcher without a DataLoader, which would take a quarter of a small batch's time.
 
     Args:
         reader: the source's reader.
@@ -250,7 +253,7 @@ def can_gather(dataset: Any) -> bool:
 
 
 def gather(dataset: TensorDataset, items: Sequence[int]) -> list[torch.Tensor]:
-    """Return samples of a dataset as one batch: bit for bit that of torch's DataLoader, in a tenth of its time."""
+    """Return samples of a dataset as one batch, with the same result as torch's DataLoader in a tenth of its time."""
     # The device is named because the user may have set another one as torch's default.
     chosen = torch.tensor(items, dtype=torch.int64, device="cpu")
     return [tensor.index_select(0, chosen.to(tensor.device)) for tensor in dataset.tensors]
@@ -267,7 +270,7 @@ class ReadRequest:
     """A portion in transit to a worker process, where it arrives as a list.
 
     Args:
-        plan: the number of the plan that it belongs to.
+        plan: the number of the plan that the request belongs to.
         portion: the positions of the samples to read.
         by_ranges: whether the reader takes portions.
     """

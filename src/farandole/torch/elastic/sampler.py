@@ -1,8 +1,9 @@
-"""`ElasticSampler`: shares out a dataset among the workers, and its rest among the workers of each later world.
+"""`ElasticSampler`: divides a dataset among the workers, and its remaining samples among the workers of each later
+world.
 
 An epoch has an *order* of all samples, the same on all ranks: shuffled by seed and epoch. The processed samples are
-always at its beginning, because rank r takes the samples at r, r + size, r + 2 size and so on. So one number is enough,
-and a new world shares out the rest.
+always at its beginning, because rank r takes the samples at r, r + size, r + 2 size and so on. So their number
+describes them, and the rest is divided in a new world.
 """
 
 from __future__ import annotations
@@ -17,16 +18,17 @@ from farandole.worker.core.basics import rank, size
 
 
 class ElasticSampler(Sampler[int]):
-    """A sampler of this rank's share of the rest of an epoch. A `TorchState` keeps it equal on all ranks.
+    """A sampler of this rank's share of the remaining samples of an epoch. A `TorchState` synchronizes it between
+    ranks.
 
-    All ranks get equally many samples: if the rest cannot be shared equally, some samples are used twice.
+    All ranks get the same number of samples: if the rest cannot be divided equally, some samples are used twice.
 
     Attributes:
         epoch: the epoch.
         processed_num: the number of samples that all workers together have recorded.
-        num_replicas: the number of workers among which the rest was shared out.
+        num_replicas: the number of workers among which the rest is divided.
         rank: this worker's rank among them.
-        remaining_indices: the rest, in the order in which it was shared out.
+        remaining_indices: the indices of the remaining samples, in their order.
         num_samples: the number of samples in this rank's share.
         total_size: the number of samples in all shares together.
 
@@ -42,7 +44,7 @@ class ElasticSampler(Sampler[int]):
     """
 
     def __init__(self, dataset: Sized, shuffle: bool = True, seed: int = 0) -> None:
-        """Share out a dataset, after `init()`.
+        """Divide a dataset among the workers, after `init()`.
 
         Args:
             dataset: the dataset to sample from, whose length does not change.
@@ -72,17 +74,17 @@ class ElasticSampler(Sampler[int]):
         self.processed_num += batch_size * self.num_replicas
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the processed samples, as a state."""
+        """Return the epoch and the number of processed samples, as a state."""
         return {"epoch": self.epoch, "processed_num": self.processed_num}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go to the point at which the state was taken, and share out the rest."""
+        """Return to the point at which the state was taken, and divide the rest."""
         self.epoch = state_dict["epoch"]
         self.processed_num = state_dict["processed_num"]
         self.reset()
 
     def reset(self) -> None:
-        """Share out the samples that are not processed among the workers of the current world."""
+        """Divide the unprocessed samples among the workers of the current world."""
         self.num_replicas, self.rank = size(), rank()
         order = list(range(len(self.dataset)))
         if self.shuffle:

@@ -1,8 +1,8 @@
-"""`TorchState`: the models, optimizers, samplers and other values of a training, kept equal on all workers.
+"""`TorchState`: the models, optimizers, samplers and other values of a training, which are the same on all workers.
 
-The type of an attribute decides how: a *handler* saves, restores and syncs it in place, so that all code that holds the
-object sees the same. Values without a handler are Python objects, which are replaced. The registry lists the types
-of each handler; the first that fits is used.
+The type of an attribute decides how: a *handler* saves, restores and syncs it in place, so that all references to the
+object remain valid. Values without a handler are Python objects, which are replaced. The registry lists the types of
+each handler; the first that fits is used.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Stateful(Protocol):
         """Return the state."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> Any:
-        """Take over a state."""
+        """Load a state."""
 
 
 class StatefulHandler(StateHandler):
@@ -63,7 +63,7 @@ class StatefulHandler(StateHandler):
         self._load(copy.deepcopy(self._saved))
 
     def sync(self) -> None:
-        """Take over rank 0's value."""
+        """Get rank 0's value."""
         self._load(broadcast_object(self.value.state_dict()))
 
     def _load(self, state: dict[str, Any]) -> None:
@@ -74,7 +74,7 @@ class ModelStateHandler(StatefulHandler):
     """Manages a model's parameters and buffers."""
 
     def sync(self) -> None:
-        """Take over rank 0's parameters and buffers."""
+        """Get rank 0's parameters and buffers."""
         state = self.value.state_dict()
         broadcast_parameters(state, root_rank=0)
         self._load(state)  # The broadcast wrote tensors in place; the rest of the state must be loaded.
@@ -84,7 +84,7 @@ class OptimizerStateHandler(StatefulHandler):
     """Manages an optimizer's state and options, and keeps the objects that schedulers share with it."""
 
     def sync(self) -> None:
-        """Take over rank 0's state and options."""
+        """Get rank 0's state and options."""
         broadcast_optimizer_state(self.value, root_rank=0)
 
     def _load(self, state: dict[str, Any]) -> None:
@@ -95,7 +95,7 @@ class SamplerStateHandler(StatefulHandler):
     """Manages an `ElasticSampler`."""
 
     def reset(self) -> None:
-        """Share out the rest among the present workers."""
+        """Divide the remaining samples among the present workers."""
         self.value.reset()
 
 
@@ -115,7 +115,7 @@ def get_handler_registry() -> Registry:
 
 
 def set_handler_registry(registry: Registry) -> None:
-    """Let states that are made from now on choose their handlers from these pairs."""
+    """Set the pairs from which states that are created from now on choose their handlers."""
     global _registry
     _registry = registry
 
@@ -123,8 +123,8 @@ def set_handler_registry(registry: Registry) -> None:
 class TorchState(ObjectState):
     """The state of a PyTorch training.
 
-    Its attributes are the arguments that it is made with. One that is set again counts as committed if it has a
-    handler.
+    Its attributes are the arguments of its constructor. If one that has a handler is assigned, the new value counts as
+    committed.
 
     Example:
         >>> state = hvd.elastic.TorchState(model, optimizer, epoch=0)
@@ -137,16 +137,16 @@ class TorchState(ObjectState):
     def __init__(
         self, model: torch.nn.Module | None = None, optimizer: torch.optim.Optimizer | None = None, **kwargs: Any
     ) -> None:
-        """Make a state.
+        """Create a state.
 
         Args:
             model: the model, if there is one; further models can be passed by keyword.
             optimizer: its optimizer, plain or distributed.
-            kwargs: more attributes, with their first values: models, optimizers, `ElasticSampler`s, things that have a
-                state dict, and Python objects that can be pickled.
+            kwargs: further attributes with their initial values: models, optimizers, `ElasticSampler`s, other objects
+                with a state dict, and picklable Python objects.
 
         Raises:
-            ValueError: an attribute would hide a method.
+            ValueError: an attribute has the name of a method.
         """
         attributes = {"model": model, "optimizer": optimizer, **kwargs}
         check_names(self, attributes)
@@ -161,24 +161,24 @@ class TorchState(ObjectState):
         super().save()
 
     def restore(self) -> None:
-        """Go back to the committed values."""
+        """Return to the committed values."""
         for handler in self._handlers.values():
             handler.restore()
         super().restore()
 
     def sync(self) -> None:
-        """Give all workers the values of rank 0, and make them the committed ones. A collective."""
+        """Broadcast the values of rank 0 to all workers, and commit them. A collective."""
         for handler in self._handlers.values():
             handler.sync()
         super().sync()
 
     def reset(self) -> None:
-        """Share out the remaining samples again."""
+        """Divide the remaining samples again."""
         for handler in self._handlers.values():
             handler.reset()
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; one that has a handler, or gets one by its new value, counts as committed."""
+        """Set an attribute; if the old or the new value has a handler, the new one counts as committed."""
         saved = self.__dict__.get("_saved_state", {})
         if name in saved and self._handle(name, value):
             del saved[name]
@@ -188,7 +188,7 @@ class TorchState(ObjectState):
         super().__setattr__(name, value)
 
     def _handle(self, name: str, value: Any) -> bool:
-        """Let a handler manage an attribute from now on, if there is one for its type."""
+        """Create a handler for an attribute, if there is one for its type; return whether there is."""
         kind = next((handler for of, handler in _registry if isinstance(value, of)), None)
         if kind is None:
             return False

@@ -1,4 +1,4 @@
-"""`steps`: the loop of a training whose workers come and go, for PyTorch."""
+"""`steps`: the loop of steps of an elastic training, for PyTorch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from farandole.worker.elastic.world_changes import is_elastic
 
 
 class _Training:
-    """The objects that are trained, by name: `worker.elastic.framework.Trained` for PyTorch."""
+    """The trained objects, by name: `worker.elastic.framework.Trained` for PyTorch."""
 
     def __init__(self, things: MutableMapping[str, Any], checkpoint: Checkpoint | None, may_stream: bool) -> None:
         self._things = things
@@ -39,14 +39,14 @@ class _Training:
         self.reduces_once = len(self._optimizers) == 1
 
     def transfer(self, sources: Sequence[int], receivers: Sequence[int], *, may_stream: bool) -> stream.Stream | None:
-        """Give the receivers the state that each of the sources has, or begin to."""
+        """Send the receivers the state, which all sources have, or begin to send it."""
         # A shadow takes part in reductions with weight zero. That is defined for averages, and for no other operation.
         may_stream = self._may_stream and may_stream and all(optimizer._op == Average for optimizer in self._optimizers)
         at_once = current().settings.elastic_state_at_once if may_stream else sys.maxsize
         return stream.begin(self._things, sources, receivers, at_once)
 
     def hand_over(self, gradients: Gradients | None, sources: Sequence[int], receivers: Sequence[int]) -> None:
-        """Give the receivers the reduced gradients that each of the sources has."""
+        """Send the receivers the reduced gradients, which all sources have."""
         transfer({} if gradients is None else {"gradients": gradients}, sources, receivers)
 
     def step_without_samples(self) -> None:
@@ -60,7 +60,7 @@ class _Training:
         return any(map(has_unused_gradients, self._optimizers))
 
     def scale_rate(self, factor: float) -> None:
-        """Multiply the learning rates, and what a schedule takes for their beginning."""
+        """Multiply the learning rates, and the initial rates of schedules."""
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
                 for name in ("lr", "initial_lr"):
@@ -78,41 +78,40 @@ def steps(
     may_stream: bool = True,
     **things: Any,
 ) -> Loop:
-    """Go through the batches of a training whose workers may die, join and leave.
+    """Iterate over the batches of a training whose workers may die, join and leave.
 
-    A step is one round of the loop. It counts as a whole, on all workers alike, when `optimizer.step()` has all ranks'
-    gradients. Otherwise the survivors do it again: no step is lost, and each sample is used once in an epoch.
-    Newcomers get the state of `things` between two steps; a large one while the others go on, and then they take the
-    steps of rank 0 meanwhile, and count for nothing. In the tail of an epoch there may be fewer samples than workers:
-    then this worker goes through the step with samples of others, and counts for nothing.
+    A step is one round of the loop. It counts as a whole, on all workers, when `optimizer.step()` has all ranks'
+    gradients. Otherwise the survivors repeat it: no step is lost, and each sample is used once in an epoch. Newcomers
+    get the state of `things` between two steps; a large one while the others continue; meanwhile they take the steps of
+    rank 0, with weight zero. At the end of an epoch there may be fewer samples than workers: then this worker takes the
+    step with samples of others, with weight zero.
 
-    Gradients are accumulated within a round: `backward_passes_per_step=4` is for a body that goes through four parts of
+    Gradients are accumulated within a round: `backward_passes_per_step=4` is for a body that processes four parts of
     its batch before `optimizer.step()`.
 
-    In a job whose number of workers is fixed, it goes through the same steps, and a lost worker is an error.
+    In a job with a fixed number of workers, the steps are the same, and a lost worker is an error.
 
     Args:
-        loader: the loader of the samples; of a DataLoader, its dataset, batch size (of each worker), shuffling,
+        loader: the loader of the samples; or a DataLoader, whose dataset, batch size (of each worker), shuffling,
             workers and collate function are used.
-        epochs: the number of times that this loop goes through the samples, in all worlds together.
-        rate: the change of the learning rate with the number of workers, such as `LinearScaling()`; by default the rate
-            stays.
-        batches: lets the batch of all workers follow the noise of the gradients, and the learning rate the batch; the
-            loader's batch size is not used then. A body may be gone through several times in a step: see
-            `Loop.accumulates`.
-        checkpoint: the place where the training is kept if all workers are lost; by default, where `farandole run
-            --checkpoint-dir` says. With `--resume auto`, it begins from the last one.
+        epochs: the number of epochs of this loop, in all worlds together.
+        rate: the change of the learning rate with the number of workers, such as `LinearScaling()`; by default, the
+            rate does not change.
+        batches: adapts the batch of all workers to the noise of the gradients, and the learning rate to the batch; then
+            the loader's batch size is not used. The body may run several times in a step: see `Loop.accumulates`.
+        checkpoint: checkpoints, for the case that all workers are lost; by default, those of
+            `farandole run --checkpoint-dir`. With `--resume auto`, training starts from the last one.
         may_stream: whether a newcomer may take the steps of rank 0 while it gets a large state. False: the others wait,
             and the body never runs without the state.
         things: the trained objects, under any names: models, optimizers (each a `DistributedOptimizer`), schedules, and
-            whatever else has `state_dict` and `load_state_dict`.
+            other objects with `state_dict` and `load_state_dict`.
 
     Returns:
-        What to iterate over, once. `stop()` of it ends the training after the current step, on all workers; a script
-        may leave the loop by `break` only if all workers do so in the same step.
+        A loop to iterate over once. Its `stop()` ends the training after the current step, on all workers; a script may
+        use `break` only if all workers do so in the same step.
 
     Raises:
-        ValueError: an optimizer is not distributed, or a thing has no state; both rate and batches are given.
+        ValueError: an optimizer is not distributed, an object has no state, or both rate and batches are given.
 
     Example:
         >>> optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
@@ -173,10 +172,10 @@ def elastic_loader(loader: Any, global_batch_size: int | None = None) -> Elastic
 
     Args:
         loader: the DataLoader; its batch size is that of each worker.
-        global_batch_size: the samples of all workers together; None: each worker has the batch size of the DataLoader.
+        global_batch_size: the samples of all workers together; None: the DataLoader's batch size on each worker.
 
     Raises:
-        ValueError: it is not a DataLoader, or chooses samples in its own way.
+        ValueError: it is not a DataLoader, or has its own sampler.
     """
     if not isinstance(loader, DataLoader):
         raise InvalidRequestError(

@@ -1,13 +1,13 @@
-"""Gives newcomers the state while the training goes on, a part between any two steps.
+"""Sends newcomers the state while training continues, a part between any two steps.
 
 A newcomer takes the steps with the others, with the same reduced gradients (see `farandole.worker.elastic.shadows`). A
-*part* is a parameter with the optimizer's state of it: what a step makes of these depends on them and the gradient
-only. So a part that has arrived stays equal to the others'. It is copied between two steps, and sent during the next
-one; tensors of GPUs are copied there, and sent from there, if every rank that takes part has one.
+*part* is a parameter with its optimizer state, which change in a step only by their own values and the gradient. So a
+part that has arrived stays equal to the others'. It is copied between two steps, and sent during the next one; tensors
+of GPUs are copied there, and sent from there, if every rank that takes part has one.
 
-Where that is not so (an optimizer that looks at several parameters at once, buffers, averages of weights that began
-before), what has arrived gets outdated. Therefore all parts are compared in the end, by checksums. Parts that differ
-are sent once more, together with everything that does not belong to a part, while all ranks wait.
+Other state (of an optimizer that uses several parameters at once, buffers, averages of weights that began earlier)
+becomes outdated. Therefore all parts are compared at the end, by checksums. Parts that differ are sent again, together
+with everything that does not belong to a part, while all ranks wait.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ _ALIGNMENT = 16
 
 
 class _Part(NamedTuple):
-    """Tensors that travel together."""
+    """The name of a part: where its parameter and optimizer state are."""
 
     places: tuple[tuple[str, str], ...]
     """The places of the parameter: an object's name, and the key in its `state_dict`. Several if it is tied."""
     optimizer: str
     number: int
-    """Of the parameter in the state of the optimizer; "" and 0 if it is not optimized."""
+    """The parameter's number in the optimizer's state; 0, with `optimizer` "", if it is not optimized."""
 
 
-class _Said(NamedTuple):
-    """A part as it is now, but for what its tensors hold."""
+class _PartState(NamedTuple):
+    """A part at present, without the values of its tensors."""
 
     number: int
     skeleton: Skeleton
@@ -61,35 +61,35 @@ class _Said(NamedTuple):
 
 
 class _Flight(NamedTuple):
-    """Parts on their way from one source to one receiver."""
+    """Parts that are being sent from one source to one receiver."""
 
     call: int
-    parts: list[_Said]
+    parts: list[_PartState]
     buffers: dict[str, torch.Tensor]
-    """For the tensors of each type of device; "cpu" is for all that do not travel between GPUs."""
+    """The buffers by type of device; "cpu" is for all tensors that are not sent between GPUs."""
 
 
 def begin(things: Mapping[str, Any], sources: Sequence[int], receivers: Sequence[int], at_once: int) -> Stream | None:
-    """Give receivers the state of things, or let them have most of it later. A collective of the world.
+    """Send receivers the state of objects; return a stream if most of it is sent later. A collective of the world.
 
     Args:
         things: the objects by name; the same ones on all ranks.
-        sources: ranks that hold the state.
-        receivers: ranks that are to get it.
-        at_once: the largest number of bytes that are sent at once, if the first of the sources says so.
+        sources: ranks that have the state.
+        receivers: ranks that need it.
+        at_once: the largest state, in bytes, that is sent at once; the first source's value is used.
 
     Returns:
-        What brings the rest, if there is any.
+        The stream that sends the rest, if there is any.
 
     Raises:
-        HorovodInternalError: a worker was lost, or what has come is not what was sent.
+        HorovodInternalError: a worker was lost, or the received data differ from those sent.
     """
     session = current()
     parts: list[_Part] = []
     if session.world.rank == sources[0]:
-        now = _Now(things)
+        now = _States(things)
         parts = _parts_of(things, now)
-        large = sum(sum(now.say(parts, part)[0].nbytes) for part in range(len(parts))) > at_once
+        large = sum(sum(now.part(parts, number)[0].nbytes) for number in range(len(parts))) > at_once
         parts = parts if large else []
     told = session.exchange("elastic.parts", cloudpickle.dumps((gpu_types(), parts)))
     said = {each: cloudpickle.loads(told[each]) for each in (*sources, *receivers)}
@@ -120,7 +120,7 @@ class Stream:
         receivers: Sequence[int],
         shared: Collection[str],
     ) -> None:
-        """Bring these parts; `shared` are the types of devices between which tensors can travel."""
+        """Create a stream of parts; `shared` are the types of devices between which tensors can be sent directly."""
         self._things = things
         self._parts = parts
         self._sources = sources
@@ -128,23 +128,23 @@ class Stream:
         self._shared = shared
         self._session = current()
         self._sent = 0
-        """So many of the parts."""
+        """The number of parts that have been sent."""
         self._turns = 0
         self._flights: list[_Flight] = []
 
     def send_some(self, seconds: float) -> bool:
         rank = self._session.world.rank
         if rank not in self._receivers:
-            self._land()
+            self._wait()
         if self._sent == len(self._parts):
             return True
-        now = _Now(self._things)
+        now = _States(self._things)
         chosen = self._choose(now, seconds) if rank == self._sources[0] else []
         told = self._session.exchange("elastic.part", cloudpickle.dumps(chosen))
         chosen = cloudpickle.loads(told[self._sources[0]])
         self._sent += len(chosen)
         self._turns += 1
-        for source, parts in zip(self._sources, _dealt(chosen, len(self._sources)), strict=True):
+        for source, parts in zip(self._sources, _divided(chosen, len(self._sources)), strict=True):
             for receiver in self._receivers:
                 if parts and rank in (source, receiver):
                     self._begin(now, source, receiver, parts)
@@ -152,33 +152,33 @@ class Stream:
 
     def take(self) -> None:
         if self._session.world.rank in self._receivers:
-            for flight in self._land():
-                self._have(flight)
+            for flight in self._wait():
+                self._store(flight)
 
     def finish(self) -> None:
         # First what was sent since the last step is taken. At the end of an epoch, no step in between has done that.
         self.take()
-        self._land()
+        self._wait()
         transfer(self._things, self._sources, self._receivers, compare=True)
 
     def abandon(self) -> None:
         with suppress(FarandoleError):
-            self._land()
+            self._wait()
 
-    def _choose(self, now: _Now, seconds: float) -> list[_Said]:
+    def _choose(self, now: _States, seconds: float) -> list[_PartState]:
         room = max(_LEAST_BYTES, int(seconds * _BYTES_PER_SECOND))
-        chosen: list[_Said] = []
+        chosen: list[_PartState] = []
         while room > 0 and self._sent + len(chosen) < len(self._parts):
-            said, _ = now.say(self._parts, self._sent + len(chosen))
+            said, _ = now.part(self._parts, self._sent + len(chosen))
             room -= sum(said.nbytes)
             chosen.append(said)
         return chosen
 
-    def _begin(self, now: _Now, source: int, receiver: int, parts: list[_Said]) -> None:
+    def _begin(self, now: _States, source: int, receiver: int, parts: list[_PartState]) -> None:
         is_source = self._session.world.rank == source
         buffers = {kind: torch.empty(size, dtype=torch.uint8, device=kind) for kind, size in self._sizes(parts).items()}
         if is_source:
-            tensors = [tensor for part in parts for tensor in now.say(self._parts, part.number)[1]]
+            tensors = [tensor for part in parts for tensor in now.part(self._parts, part.number)[1]]
             for room, tensor in zip(self._split(buffers, parts), tensors, strict=True):
                 room.copy_(tensor.detach())
         requests = [
@@ -202,7 +202,7 @@ class Stream:
     def _kind(self, place: Place) -> str:
         return place.device if place.device in self._shared else "cpu"
 
-    def _sizes(self, parts: Sequence[_Said]) -> dict[str, int]:
+    def _sizes(self, parts: Sequence[_PartState]) -> dict[str, int]:
         """Return the sizes of the buffers in bytes, by the types of their devices."""
         sizes: dict[str, int] = {}
         for place in _places_of(parts):
@@ -210,8 +210,8 @@ class Stream:
             sizes[kind] = sizes.get(kind, 0) + _room(place)
         return {kind: size for kind, size in sizes.items() if size}
 
-    def _split(self, buffers: Mapping[str, torch.Tensor], parts: Sequence[_Said]) -> Iterator[torch.Tensor]:
-        """Return the tensors that lie in buffers."""
+    def _split(self, buffers: Mapping[str, torch.Tensor], parts: Sequence[_PartState]) -> Iterator[torch.Tensor]:
+        """Yield the parts' tensors, which are in the buffers."""
         begins: dict[str, int] = {}
         for place in _places_of(parts):
             kind = self._kind(place)
@@ -220,21 +220,21 @@ class Stream:
             room = buffers[kind][begin : begin + place.nbytes] if place.nbytes else torch.empty(0, dtype=torch.uint8)
             yield room.view(place.dtype).view(place.shape)
 
-    def _land(self) -> list[_Flight]:
-        """Wait for all that is on its way; raise the first error then."""
-        landed, self._flights = self._flights, []
+    def _wait(self) -> list[_Flight]:
+        """Wait for all parts in flight; then raise the first error, if any."""
+        arrived, self._flights = self._flights, []
         error: Exception | None = None
-        for flight in landed:
+        for flight in arrived:
             try:
                 self._session.handles.synchronize(flight.call)
             except FarandoleError as this:
                 error = error or this
         if error is not None:
             raise error
-        return landed
+        return arrived
 
-    def _have(self, flight: _Flight) -> None:
-        """Let a newcomer's things be as what has come."""
+    def _store(self, flight: _Flight) -> None:
+        """Store received parts in a newcomer's objects."""
         tensors = self._split(flight.buffers, flight.parts)
         came: dict[str, dict[int, Any]] = {}
         own = {name: thing.state_dict() for name, thing in self._things.items() if isinstance(thing, torch.nn.Module)}
@@ -253,8 +253,8 @@ class Stream:
             load_state(optimizer, {**before, "state": {**before["state"], **states}})
 
 
-class _Now:
-    """The parts that exist between two steps."""
+class _States:
+    """The objects' states between two steps."""
 
     def __init__(self, things: Mapping[str, Any]) -> None:
         self.states = {
@@ -263,17 +263,17 @@ class _Now:
             if isinstance(thing, (torch.nn.Module, torch.optim.Optimizer))
         }
 
-    def say(self, parts: Sequence[_Part], number: int) -> tuple[_Said, list[torch.Tensor]]:
+    def part(self, parts: Sequence[_Part], number: int) -> tuple[_PartState, list[torch.Tensor]]:
         """Return a part, and its tensors."""
         part = parts[number]
         name, key = part.places[0]
         state = self.states[part.optimizer]["state"].get(part.number) if part.optimizer else None
         skeleton, tensors = take_apart((self.states[name][key], state))
-        return _Said(number, skeleton), tensors
+        return _PartState(number, skeleton), tensors
 
 
-def _parts_of(things: Mapping[str, Any], now: _Now) -> list[_Part]:
-    """Return all parts: those that an optimizer knows first, as what is not a part may follow from them."""
+def _parts_of(things: Mapping[str, Any], now: _States) -> list[_Part]:
+    """Return all parts: those in an optimizer first, because others may depend on them."""
     places: dict[int, list[tuple[str, str]]] = {}
     for name, thing in things.items():
         if isinstance(thing, torch.nn.Module):
@@ -291,18 +291,18 @@ def _parts_of(things: Mapping[str, Any], now: _Now) -> list[_Part]:
     return parts + [_Part(tuple(found), "", 0) for found in places.values()]
 
 
-def _dealt(chosen: Sequence[_Said], hands: int) -> list[list[_Said]]:
-    """Deal parts out, so that everyone has about the same to send."""
-    dealt: list[list[_Said]] = [[] for _ in range(hands)]
-    nbytes = [0] * hands
-    for said in chosen:
-        hand = nbytes.index(min(nbytes))
-        dealt[hand].append(said)
-        nbytes[hand] += sum(said.nbytes)
-    return dealt
+def _divided(chosen: Sequence[_PartState], count: int) -> list[list[_PartState]]:
+    """Divide parts among a number of sources, so that each has about the same amount to send."""
+    divided: list[list[_PartState]] = [[] for _ in range(count)]
+    nbytes = [0] * count
+    for part in chosen:
+        source = nbytes.index(min(nbytes))
+        divided[source].append(part)
+        nbytes[source] += sum(part.nbytes)
+    return divided
 
 
-def _places_of(parts: Sequence[_Said]) -> list[Place]:
+def _places_of(parts: Sequence[_PartState]) -> list[Place]:
     return [place for part in parts for place in part.skeleton.places]
 
 

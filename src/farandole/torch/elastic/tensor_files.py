@@ -1,6 +1,6 @@
-"""The files in which a checkpoint keeps its tensors, one class for each format.
+"""The files with a checkpoint's tensors, one class for each format.
 
-*safetensors*: every rank writes one file with its pieces. Types that not all readers of the format know lie in it as
+*safetensors*: every rank writes one file with its pieces. Types that not all readers of the format know are stored as
 bytes. *dcp*: `torch.distributed.checkpoint` writes all tensors, from rank 0, as a job without distributed tensors does;
 `torch.distributed.checkpoint.load(..., checkpoint_id=<the checkpoint's folder>)` reads them too.
 """
@@ -41,10 +41,10 @@ Tensors = Mapping[str, torch.Tensor]
 
 
 class Safetensors:
-    """One file of safetensors for each rank."""
+    """One safetensors file for each rank."""
 
     def __init__(self) -> None:
-        """Find the library.
+        """Import the library.
 
         Raises:
             InvalidRequestError: it is not installed, or too old.
@@ -91,7 +91,7 @@ class Dcp:
     """PyTorch's own distributed checkpoint, which rank 0 writes."""
 
     def __init__(self) -> None:
-        """Silence what PyTorch says of every checkpoint that is written without a process group."""
+        """Silence PyTorch's warning about each checkpoint that is written without a process group."""
         # Once and for good, not around each call: the filters of warnings belong to all threads.
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
         # Imported here and not in the thread that writes, because an import there holds Python's lock, for which
@@ -139,7 +139,7 @@ def open_format(name: str) -> TensorFiles:
 
 
 def _rows_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a view of a tensor that has rows, even of one without dimensions."""
+    """Return a tensor, or a view with one row of a tensor without dimensions."""
     return tensor if tensor.dim() else tensor.reshape(1)
 
 
@@ -151,7 +151,7 @@ def _empty_tensors(manifest: Manifest) -> dict[str, torch.Tensor]:
 
 
 def _failure_within(failures: Mapping[int, tuple[BaseException, Any]]) -> Exception:
-    """Return the system's error, if it is the cause, or else PyTorch's, as an ordinary exception."""
+    """Return the operating system's error, if it is the cause, or else PyTorch's, as an ordinary exception."""
     first: BaseException | None = next((failure for failure, _ in failures.values()), None)
     cause = first
     while cause is not None and not isinstance(cause, OSError):
@@ -160,7 +160,7 @@ def _failure_within(failures: Mapping[int, tuple[BaseException, Any]]) -> Except
 
 
 def _as_stored(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the view of a contiguous tensor that a file of safetensors holds."""
+    """Return the view of a contiguous tensor that is stored in a safetensors file."""
     return tensor if tensor.dtype in _PLAIN_TYPES else tensor.reshape(-1).view(torch.uint8)
 
 

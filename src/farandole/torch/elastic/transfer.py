@@ -1,7 +1,8 @@
-"""Gives newcomers the state of a training, from the memory of the ranks that hold it.
+"""Sends newcomers the state of a training, from the memory of the ranks that have it.
 
-Every receiver first learns from one of the sources what there is; then the bytes of all tensors travel (see
-`farandole.worker.elastic.pieces`). Tensors of GPUs go from one GPU to the other, if every rank that takes part has one.
+Every receiver first gets a description of the state from one of the sources; then the bytes of all tensors are sent
+(see `farandole.worker.elastic.pieces`). Tensors of GPUs are sent from one GPU to the other, if every rank that takes
+part has one.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class _Own(enum.Enum):
 
 
 OWN = _Own.OWN
-"""Stands for what the receiver has there."""
+"""A placeholder for the receiver's own value."""
 
 
 def transfer(
@@ -37,17 +38,17 @@ def transfer(
     leave_out: Callable[[dict[str, Any]], None] | None = None,
     compare: bool = False,
 ) -> None:
-    """Give receivers the state of things that have a `state_dict` and can load one. A collective of the world.
+    """Send receivers the state of objects that have a `state_dict` and can load one. A collective of the world.
 
     Args:
         things: the objects by name; the same ones on all ranks.
-        sources: ranks that hold the state.
-        receivers: ranks that are to get it.
-        leave_out: puts `OWN` into a state, by name, or takes away what may be missing there.
-        compare: send only what receivers do not have already.
+        sources: ranks that have the state.
+        receivers: ranks that need it.
+        leave_out: a function that removes values from the states, given by name, or replaces them by `OWN`.
+        compare: whether to send only the values that differ on the receivers.
 
     Raises:
-        HorovodInternalError: a worker was lost, or what has come is not what was sent.
+        HorovodInternalError: a worker was lost, or the received data differ from those sent.
     """
     session = current()
     rank = session.world.rank
@@ -82,7 +83,7 @@ def transfer(
 
 
 def gpu_types() -> list[str]:
-    """Return the types of devices that this process has, and from which the engine can send."""
+    """Return the types of this process's devices from which the engine can send."""
     return [kind for kind in RAW_STREAMS if is_available(kind)]
 
 
@@ -92,7 +93,7 @@ def shared_types(told: Sequence[Collection[str]]) -> frozenset[str]:
 
 
 def _paths(states: Mapping[str, Any], tensors: Sequence[torch.Tensor]) -> dict[int, tuple[Any, ...]]:
-    """Return the places of tensors in nested states, by number; those in other containers are left out."""
+    """Return the paths of tensors in nested states, by number; those in other containers are omitted."""
     numbers = {id(tensor): number for number, tensor in enumerate(tensors)}
     return {numbers[id(each)]: path for path, each in tensors_by_path(states).items() if id(each) in numbers}
 
@@ -100,7 +101,7 @@ def _paths(states: Mapping[str, Any], tensors: Sequence[torch.Tensor]) -> dict[i
 def _room_for(place: Place, own: Any, shared: Collection[str], compare: bool) -> torch.Tensor:
     """Return the memory that a tensor is received in.
 
-    On a GPU it is the receiver's own tensor, where there is one: there may be no room for another of its size.
+    On a GPU it is the receiver's own tensor, if it has one: there may be no room for another.
     """
     on_gpu = place.device in shared
     is_alike = (
@@ -116,7 +117,7 @@ def _room_for(place: Place, own: Any, shared: Collection[str], compare: bool) ->
 
 
 def _sendable(tensor: torch.Tensor, place: Place, shared: Collection[str]) -> torch.Tensor:
-    """Return a tensor in contiguous memory: of a GPU, if there it is received."""
+    """Return a tensor in contiguous memory: of a GPU, if it is received on a GPU."""
     if place.device not in shared:
         return ordinary(tensor)
     return tensor.detach().to(place.device).contiguous().resolve_conj().resolve_neg()
@@ -144,7 +145,7 @@ def _whole_numbers(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _checksum(numbers: torch.Tensor) -> int:
-    """Return a sum, modulo 2^64, to which each place gives another weight."""
+    """Return the sum, modulo 2^64, of the numbers with a different weight for each position."""
     weights = torch.arange(1, 2 * numbers.numel(), 2, device=numbers.device)
     return int((numbers.to(torch.int64) * weights).sum())
 
@@ -164,7 +165,7 @@ def _load(
 
 
 def load_state(thing: Any, state: Any) -> None:
-    """Let a thing have a state that its `state_dict` returned elsewhere."""
+    """Load a state that the `state_dict` of such an object has returned elsewhere."""
     if isinstance(thing, torch.optim.Optimizer):
         load_in_place(thing, state)
     else:
@@ -172,5 +173,5 @@ def load_state(thing: Any, state: Any) -> None:
 
 
 def ordinary(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor in contiguous host memory. Data that is there already is not copied."""
+    """Return a tensor in contiguous host memory. Data that is already there is not copied."""
     return tensor.detach().cpu().contiguous().resolve_conj().resolve_neg()
