@@ -51,7 +51,7 @@ def test_signal_ends_job_with_grace_period(bench: Bench, signum: signal.Signals)
     client.shows("begun")
     client.process.send_signal(signum)
     assert client.ends() == 128 + signum
-    assert "[0]<stdout>:bye\n" in client.text and "ending 1 worker; once more to kill them" in client.text
+    assert "[0]<stdout>:bye\n" in client.text and "ending 1 worker; repeat to kill them" in client.text
     bench.nothing_is_left()
 
 

@@ -84,7 +84,7 @@ def test_terminal_has_status_line_and_ctrl_c(bench: Bench) -> None:
     terminal.until(lambda rows: rows[-1:] == ["2/2 up"] and sum("begun" in row for row in rows) == 2)
     terminal.type("\x03")
     assert terminal.ends() == 130
-    assert "farandole: Ctrl-C: ending 2 workers; once more to kill them" in terminal.rows
+    assert "farandole: Ctrl-C: ending 2 workers; repeat to kill them" in terminal.rows
     assert "2/2 up" not in terminal.rows
     terminal.hang_up()
     bench.nothing_is_left()

@@ -78,7 +78,9 @@ def test_queue_with_resource_shares_slots_of_nodes(monkeypatch: pytest.MonkeyPat
             )
             async with operator(server, kinds=KINDS):
                 await server._create("trainingjobs", "default", job("a", "main"))
-                await until(lambda: "no node that takes pods is known" in reason(server, "a"), "there are no nodes yet")
+                await until(
+                    lambda: "no node that accepts pods is known" in reason(server, "a"), "there are no nodes yet"
+                )
                 ready = {"conditions": [{"type": "Ready", "status": "True"}], "allocatable": {"nvidia.com/gpu": "2"}}
                 await server._create("nodes", "", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}})
                 await server.put("nodes", {**server.objects["nodes", "", "n"], "status": ready})

@@ -62,7 +62,7 @@ def test_out_of_memory_kill_is_distinguished_from_others() -> None:
     assert watcher.returncode == 0, watcher.stderr
     before, hungry, after = watcher.stdout.splitlines()
     assert before == after == ""
-    assert hungry.startswith("the kernel did it: out of memory (")
+    assert hungry.startswith("the kernel killed it: out of memory (")
     assert f"{folder.name} may use 64 MiB" in hungry
 
 
@@ -73,6 +73,6 @@ def test_launcher_reports_that_worker_ran_out_of_memory() -> None:
         )
     assert job.returncode == 137, job.stderr
     assert "error: rank 1 on host " in job.stderr
-    assert "failed first: it was killed by SIGKILL; the kernel did it: out of memory (" in job.stderr
+    assert "failed first: it was killed by SIGKILL; the kernel killed it: out of memory (" in job.stderr
     assert f"{folder.name} may use 400 MiB" in job.stderr
     assert "hint: use a smaller batch or fewer workers on this host" in job.stderr

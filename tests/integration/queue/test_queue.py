@@ -232,7 +232,7 @@ def test_users_are_identified_by_kernel_and_by_tokens(
     assert "mine" in told
     for verb in ("cancel", "suspend"):
         code, _, err = as_user(bench, nobody, verb, "mine")
-        assert code == 2 and err.startswith(f"error: job mine is root's: nobody cannot {verb} it")
+        assert code == 2 and err.startswith(f"error: job mine belongs to root: nobody cannot {verb} it")
     assert "cannot read the log of" in as_user(bench, nobody, "logs", "mine")[2]
     assert "nobody is not an administrator" in as_user(bench, nobody, "queue", "config", "policy=rr")[2]
     assert as_user(bench, nobody, "submit", "--detach", "--name", "theirs", "-np", "4", "--", "id", "-un")[0] == 0

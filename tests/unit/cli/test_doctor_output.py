@@ -53,7 +53,7 @@ tcp            yes: between hosts, and with --transport tcp on one
 nccl           no: this version does not support it; GPU tensors travel through host memory
 mpi            yes: MPICH 5.0.2 (libmpi_abi.so.1); between hosts, with --backend mpi --launcher mpirun (or srun)
 
-what a job takes
+what a job uses
 
 one host       shared memory
 several hosts  shared memory within them, tcp between them

@@ -52,7 +52,7 @@ def test_preemption_notices_come_from_a_file_or_a_command() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--host-discovery-script", "x"], "the least number of workers is missing"),
+        (["--host-discovery-script", "x"], "the minimum number of workers is missing"),
         (["--min-np", "2", "-np", "1"], "-np 1 is outside the job's limits"),
         (["--min-np", "1", "--hosts-from", "nowhere"], "'nowhere' is not a valid host discovery"),
         (

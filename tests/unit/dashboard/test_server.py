@@ -253,7 +253,7 @@ def test_metrics_address_of_another_program_is_reported(said: bytes) -> None:
     pytest.importorskip("prometheus_client")
     endpoint = MetricsEndpoint(MetricsAddress("127.0.0.1", 0), lambda: (), "", {"/view": lambda query: said})
     try:
-        with pytest.raises(Refused, match="tells nothing of a job"):
+        with pytest.raises(Refused, match="has no data about a job"):
             UrlSource(f"http://{endpoint.address}", "").jobs()
     finally:
         endpoint.close()

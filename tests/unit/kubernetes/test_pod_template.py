@@ -20,14 +20,14 @@ def container(**fields: Any) -> dict[str, Any]:
         ({"containers": 7}, "template.spec.containers: 7 is not a list"),
         ({"containers": [{"name": ""}]}, "template.spec.containers: {'name': ''} has no name"),
         ({"containers": ["worker"]}, "template.spec.containers: 'worker' has no name"),
-        ({"securityContext": True}, "template.spec.securityContext: True has to have fields"),
+        ({"securityContext": True}, "template.spec.securityContext: True is not an object"),
         ({"dnsConfig": {"searches": "a.b"}}, "template.spec.dnsConfig.searches: 'a.b' is not a list"),
         (container(args="--fast"), "template.spec.containers worker.args: '--fast' is not a list"),
-        (container(env=["A=1"]), "template.spec.containers worker.env: 'A=1' has to have fields"),
-        (container(resources=[1]), "template.spec.containers worker.resources: [1] has to have fields"),
+        (container(env=["A=1"]), "template.spec.containers worker.env: 'A=1' is not an object"),
+        (container(resources=[1]), "template.spec.containers worker.resources: [1] is not an object"),
         (
             container(resources={"limits": "all"}),
-            "template.spec.containers worker.resources.limits: 'all' has to have fields",
+            "template.spec.containers worker.resources.limits: 'all' is not an object",
         ),
     ],
 )

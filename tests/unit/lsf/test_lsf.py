@@ -75,7 +75,7 @@ def test_script_runs_on_hosts_of_the_allocation(tmp_path: Path) -> None:
     [
         ({"priority": 5}, "priority 5: the meaning of users' priorities in LSF"),
         ({"priority": -1}, "priority -1: the meaning of users' priorities in LSF"),
-        ({"resources": {"memory": "8Gi"}}, "resource memory: 8Gi: LSF is not asked for that here"),
+        ({"resources": {"memory": "8Gi"}}, "resource memory: 8Gi: it cannot be requested from LSF here"),
         ({"resources": {"nvidia.com/gpu": "half"}}, "resource nvidia.com/gpu: half"),
         ({"options": {"lsf": "-W 60"}}, "options.lsf: expected a list of options of bsub"),
     ],

@@ -101,7 +101,7 @@ def test_only_owner_and_administrator_can_change_job(daemon: FakeDaemon, verb: s
     daemon.submit("a", workers="1:4", checkpoint="/c")
     daemon.turns()
     said = refused(lambda: daemon.change(verb, "a", 2, BOB))
-    assert said.startswith(f"NotAllowed: job a is ann's: bob cannot {verb} it")
+    assert said.startswith(f"NotAllowed: job a belongs to ann: bob cannot {verb} it")
     if verb == "resume":
         daemon.change("suspend", "a")
         daemon.turns()
@@ -116,7 +116,7 @@ def test_name_of_unfinished_job_is_taken(daemon: FakeDaemon) -> None:
 
     again = Submit({"name": "a", "command": ["true"]}, {}, "/", "another key")
     said = refused(lambda: daemon.state.submit(again, BOB, 0.0))
-    assert "there is a job a already, of bob" in said
+    assert "there is already a job a of bob" in said
     daemon.until_over()
     assert "bob had a job a" in refused(lambda: daemon.state.submit(again, ANN, 0.0))
     assert daemon.state.submit(again, BOB, daemon.world.now) == "a"

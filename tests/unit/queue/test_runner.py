@@ -96,4 +96,4 @@ def test_missing_working_directory_ends_job_with_reason(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "farandole.control.queue.runner", str(attempt.path)]
     subprocess.run(command, cwd="/", timeout=60, check=True)
     assert attempt.ended() == AttemptResult(126)
-    assert attempt.log.read_text().startswith(f"error: it cannot be started in {tmp_path / 'gone'}: ")
+    assert attempt.log.read_text().startswith(f"error: the job cannot be started in {tmp_path / 'gone'}: ")

@@ -76,12 +76,12 @@ def test_request_has_expected_text(jobs: RayJobs) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"priority": 5}, "priority: Ray's jobs have no such thing"),
-        ({"queue": "gpu"}, "queue: Ray's jobs have no such thing"),
-        ({"image": "me/train"}, "image: Ray's jobs have no such thing"),
-        ({"retries": 1}, "retries: Ray's jobs have no such thing"),
-        ({"suspension": "requeue"}, "suspension: Ray's jobs have no such thing"),
-        ({"resources": {"memory": "8Gi"}}, "resource memory: Ray is not asked for that here"),
+        ({"priority": 5}, "priority: Ray's jobs do not support it"),
+        ({"queue": "gpu"}, "queue: Ray's jobs do not support it"),
+        ({"image": "me/train"}, "image: Ray's jobs do not support it"),
+        ({"retries": 1}, "retries: Ray's jobs do not support it"),
+        ({"suspension": "requeue"}, "suspension: Ray's jobs do not support it"),
+        ({"resources": {"memory": "8Gi"}}, "resource memory: it cannot be requested from Ray here"),
         ({"resources": {"cpu": "many"}}, "resource cpu: 'many' is not a valid amount"),
         ({"options": {"ray": ["--pip"]}}, "options.ray: expected keys of a runtime environment"),
     ],
@@ -130,7 +130,7 @@ def test_failure_has_rays_reason() -> None:
 
 def test_submission_whose_answer_is_lost_does_not_run_twice(jobs: RayJobs, ray: FakeRayJobs) -> None:
     ray.loses = True
-    with pytest.raises(Unreachable, match="it is not known whether Ray has taken job a"):
+    with pytest.raises(Unreachable, match="it is not known whether Ray has accepted job a"):
         jobs.submit(spec())  # type: ignore[arg-type]
     with pytest.raises(Refused, match="job a already exists"):
         jobs.submit(spec())  # type: ignore[arg-type]

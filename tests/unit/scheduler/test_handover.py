@@ -79,7 +79,7 @@ def test_slots_are_given_once_no_job_holds_them() -> None:
     for going in (rigid({"h1": 2}), rigid({}, held={"h1": 1})):
         found, why = next_slots({"old": going, "new": waits}, wanted, {"h1": 2})
         assert found == {"old": {}, "new": {}}
-        assert why == {"new": "waits: its 2 slots are still being given back by other jobs"}
+        assert why == {"new": "waits: its 2 slots are still being released by other jobs"}
     assert next_slots({"new": waits}, wanted, {"h1": 2}) == ({"new": {"h1": 2}}, {})
 
 

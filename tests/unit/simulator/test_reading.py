@@ -246,7 +246,7 @@ def test_the_list_of_policies(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "what shall be simulated?"),
+        ([], "there is nothing to simulate"),
         (["--demo", "--policy", "fcsf"], "there is no policy fcsf"),
         (["--demo", "--cluster", "four"], "'four' is not a valid cluster"),
         (["--demo", "--plot", "charts.gif"], "charts are .html, .svg, .png"),

@@ -89,7 +89,7 @@ def test_small_job_requests_only_its_resources() -> None:
     [
         ({"priority": 5}, "Slurm lets users only lower the priority"),
         ({"resources": {"memory": "lots"}}, "resource memory: 'lots' is not a valid amount"),
-        ({"resources": {"example.com/fpga": 1}}, "resource example.com/fpga: Slurm is not asked for that here"),
+        ({"resources": {"example.com/fpga": 1}}, "resource example.com/fpga: it cannot be requested from Slurm here"),
         ({"options": {"slurm": "--qos=high"}}, "expected a list of options of sbatch"),
         ({"options": {"slurm": ["qos=high"]}}, "expected a list of options of sbatch"),
         ({"options": {"slurm": 5}}, "expected a list of options of sbatch"),
@@ -366,12 +366,12 @@ def test_job_is_found_by_key_after_lost_answer(jobs: BatchJobs, slurm: FakeSlurm
 def test_unanswered_submission_is_neither_forgotten_nor_repeated(jobs: BatchJobs, slurm: FakeSlurm) -> None:
     slurm.be("lost")
     slurm.be("hidden")
-    with pytest.raises(Unreachable, match=r"Socket timed out.*it is not known whether Slurm has taken job a"):
+    with pytest.raises(Unreachable, match=r"Socket timed out.*it is not known whether Slurm has accepted job a"):
         submit(jobs)
     (status,) = jobs.jobs()
     assert (status.name, status.state) == ("a", JobState.WAITING) and "the answer to its submission" in status.reason
     for ask in (lambda: submit(jobs), lambda: jobs.scale("a", 3)):
-        with pytest.raises(Refused, match="it is not known yet whether Slurm has taken"):
+        with pytest.raises(Refused, match="it is not known yet whether Slurm has accepted"):
             ask()
     slurm.be("hidden", False)
     assert jobs.status("a").reason == "waits: the nodes that it needs are in use", "it has come up"
@@ -407,7 +407,7 @@ def test_abandoned_submission_is_cancelled_when_it_appears(
     else:
         monkeypatch.setattr(service, "_TAKEN_SECONDS", 0.0)
         assert jobs.status("a").state is JobState.FAILED
-        assert jobs.status("a").reason.startswith("Slurm has not taken it: the answer to its submission was lost")
+        assert jobs.status("a").reason.startswith("Slurm has not accepted it: the answer to its submission was lost")
     first = slurm.keep_script(1)
     slurm.be("lost", False)
     submit(jobs)

@@ -326,7 +326,7 @@ class Agent:
 
     def _exited(self, rank: int, pid: int, code: int) -> Exited:
         written = b"" if self._error_files is None else self._error_files.read_and_remove(rank)
-        # Once we have sent SIGKILL ourselves, it says nothing about memory.
+        # A SIGKILL from this agent is no sign of a lack of memory.
         not_by_us = code == -signal.SIGKILL and self._give_up_at is None and not self._cleanup.killed(rank)
         return Exited(rank, code, written, self._oom.killed(pid) if not_by_us else "")
 

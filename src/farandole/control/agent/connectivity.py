@@ -24,7 +24,7 @@ from farandole.control.agent.protocol import (
 
 _TOKEN_BYTES = 16
 _BACKLOG = 1024
-# Seconds that a host's other addresses get once it has answered at one.
+# Seconds to wait for a host's other addresses once one has answered.
 _GRACE_SECONDS = 0.25
 
 
@@ -76,7 +76,7 @@ class ConnectListeners:
             try:
                 connection.send(self._token)
             except OSError:
-                pass  # It closed the connection, and learns nothing.
+                pass  # It has closed the connection.
 
 
 class ConnectRound:

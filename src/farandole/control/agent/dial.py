@@ -47,7 +47,7 @@ from farandole.base.wire.host_identity import here
 from farandole.control.agent.take_over import find_agent
 
 REST_SECONDS = 0.5
-# Seconds that the proof may take on a busy machine.
+# Seconds that authentication may take on a busy machine.
 PROOF_SECONDS = 5.0
 # Seconds that an agent has to end when asked to; it gives its workers 5 s of these.
 LEAVE_SECONDS = 10.0
@@ -146,7 +146,7 @@ class Dialer:
         self._agent.stdin.close()
         self._agent.stdout.close()
         if self._leaving:
-            self._asked_to_go()  # It came in between.
+            self._asked_to_go()  # It arrived in the meantime.
         channel.send(_bridged(True))
         try:
             pass_on(channel.release(), *self._pipes)
@@ -182,7 +182,7 @@ class Dialer:
         agent = self._agent
         if agent is None:
             return
-        agent.terminate()  # One without a launcher ends its workers, and itself.
+        agent.terminate()  # An agent without a launcher ends its workers, and then itself.
         try:
             agent.wait(LEAVE_SECONDS)
         except subprocess.TimeoutExpired:
@@ -219,7 +219,7 @@ class Dialer:
             pass
         if self._agent is not None and self._agent.returncode is None:
             self._agent.terminate()  # It must not wait for another launcher.
-        os._exit(1)  # This ends the agent's standard input, too.
+        os._exit(1)  # This also ends the agent's standard input.
 
 
 def _kill_the_rest() -> None:

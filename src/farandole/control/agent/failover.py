@@ -123,7 +123,7 @@ class FailoverListener:
         try:
             connection, _ = self._listener.accept()
         except OSError:
-            return  # It has already gone.
+            return  # The launcher is gone again.
         if not is_of_this_user(connection):
             connection.close()
             return

@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 
 _SLICE_SECONDS = 0.005
 _SLICE_BYTES = 4 * 1024 * 1024
-# Most partial files of interrupted jobs that are resumed. Each is held open from the offer on.
+# Maximum number of partial files of interrupted jobs that are resumed. Each stays open from the offer on.
 _MOST_RESUMED = 64
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-# The errors of copy_file_range that mean that it cannot be used here; others are failures.
+# The errors of copy_file_range which mean that it cannot be used here; others are failures.
 _CANNOT_COPY = (errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF)
 
 

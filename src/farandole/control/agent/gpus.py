@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 
 _DEVICE = re.compile(r"[0-9]+|GPU-[\w-]+|MIG-[\w/-]+")
-# A GPU that is cut into instances has one of these for each.
+# A GPU in MIG mode has one of these for each of its instances.
 _INSTANCES = "/proc/driver/nvidia/capabilities/gpu*/mig/gi*"
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # Seconds between two heartbeats to a launcher that has asked for them.
 _BEAT_SECONDS = 0.5
-# A stopped launcher may stay stopped for longer than any timer here can be set.
+# A stopped launcher may stay stopped for longer than the longest possible timer.
 _LONGEST_SILENCE = 1e6
 
 
@@ -195,7 +195,7 @@ class LauncherConnection:
         """Handle the loss of the launcher or of its connection; no-op if already known. The owner is notified later."""
         if not self._stands:
             return
-        # After a silence, a live launcher may have given this host up, and rely on its end.
+        # After a silence, a live launcher may consider this host lost, and rely on its end.
         silent = self._silence is not None and time.monotonic() - self._heard_at > self._within / 2
         if self._outlive is None or silent or not self._owner.wants_to_wait():
             self.give_up()

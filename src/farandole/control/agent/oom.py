@@ -177,7 +177,7 @@ class OomWatch:
         """Return the evidence that the kernel killed this process, which ended by SIGKILL, because of lack of memory.
 
         Returns:
-            A text for people, such as `the kernel did it: out of memory (it used 498 MiB; ...)`; "" if there is no
+            A text for people, such as `the kernel killed it: out of memory (it used 498 MiB; ...)`; "" if there is no
             evidence.
         """
         if self._log is None:
@@ -189,7 +189,7 @@ class OomWatch:
             self._told += 1
             facts = [] if victim is None or victim.resident is None else [f"it used {bytes_text(victim.resident)}"]
             facts += self._limit()
-            return "the kernel did it: out of memory" + (f" ({'; '.join(facts)})" if facts else "")
+            return "the kernel killed it: out of memory" + (f" ({'; '.join(facts)})" if facts else "")
         if _count_on_host() > self._on_host_before + explained:
             self._told += 1
             return "the kernel killed a process of this host at that time, out of memory; most likely this one"

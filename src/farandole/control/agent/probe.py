@@ -31,7 +31,7 @@ def version(name):
 versions = {name: version(name) for name in sys.argv[2:]}
 print(json.dumps({"python": platform.python_version(), "path": sys.executable, "versions": versions}))
 """
-# A script that uses one of these may find modules that no other process finds.
+# A script that uses one of these may find modules that other processes do not find.
 _OWN_IMPORTS = {"importlib", "pkg_resources", "runpy", "site", "zipimport"}
 _OWN_PATHS = {"path", "meta_path", "path_hooks", "modules"}
 

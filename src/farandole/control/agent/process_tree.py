@@ -111,7 +111,7 @@ def _stat(pid: int) -> list[bytes] | None:
     """Return the fields of /proc/PID/stat after the command's name; None if the process is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            # The command name is in parentheses and may contain anything, parentheses too.
+            # The command name is in parentheses and may contain any characters, including parentheses.
             return file.read().rpartition(b")")[2].split()
     except OSError:
         return None
@@ -122,5 +122,5 @@ def _parent_and_life(pid: int) -> tuple[int, bool] | None:
     if fields is None:
         return None
     state, parent, threads = fields[0], int(fields[1]), int(fields[17])
-    # A process whose main thread has ended looks like a zombie while its other threads run on.
+    # A process whose main thread has ended looks like a zombie while its other threads are running.
     return parent, state not in (b"Z", b"X") or threads > 1

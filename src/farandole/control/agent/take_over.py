@@ -25,7 +25,7 @@ _CHUNK = 64 * 1024
 
 def _read_names() -> list[str]:
     line = b""
-    # Byte by byte: all that follows is for the agent.
+    # Byte by byte, because everything after this line is for the agent.
     while not line.endswith(b"\n") and (byte := os.read(0, 1)):
         line += byte
     return line.decode().split()

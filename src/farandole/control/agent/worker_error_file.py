@@ -24,7 +24,7 @@ class ErrorFiles:
         Raises:
             OSError: it cannot be created; then workers run without error files.
         """
-        # Not `tempfile`: an agent loads as little as possible, and needs only this of it.
+        # Not `tempfile`: an agent loads as little as possible, and this is all that it needs.
         parent = os.environ.get("TMPDIR") or "/tmp"
         _tidy(parent)
         name = f"{os.getuid()}-{os.urandom(8).hex()}"
@@ -78,7 +78,7 @@ def _tidy(parent: str) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _remove_folder(folder)
         except OSError:
-            pass  # Its agent lives.
+            pass  # Its agent is alive.
         finally:
             os.close(lock)
 

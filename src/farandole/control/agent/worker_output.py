@@ -13,7 +13,7 @@ from farandole.control.agent.event_loop import Loop
 from farandole.control.agent.protocol import STDERR, STDOUT, WINDOW, Closed, Credit, Output
 
 _CHUNK = 64 * 1024
-# Seconds between two reads of what a dead worker has left in its pipes.
+# Seconds between two reads of a dead worker's pipes.
 _PAUSE_SECONDS = 0.02
 
 

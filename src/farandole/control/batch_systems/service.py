@@ -100,7 +100,7 @@ class BatchJobs:
             if self._found(record, self._rows()).id:
                 return
         raise Unreachable(
-            f"{lost}: it is not known whether {title} has taken job {name}",
+            f"{lost}: it is not known whether {title} has accepted job {name}",
             f"check with: farandole status {name} --on {self._system.place}; submitted again under this name, "
             "it does not run twice",
         )
@@ -114,7 +114,7 @@ class BatchJobs:
             said = f"job {record.name} already exists, as {title}'s {record.id}"
             raise Refused(said, "use another name: --name NAME")
         raise Refused(
-            f"it is not known yet whether {title} has taken an earlier submission of job {record.name}",
+            f"it is not known yet whether {title} has accepted an earlier submission of job {record.name}",
             f"try again in {_TAKEN_SECONDS / 60:.0f} minutes, or cancel it: farandole cancel {record.name}",
         )
 
@@ -261,7 +261,7 @@ class BatchJobs:
         record, row = self._living(name)
         if row is None:
             raise Refused(
-                f"it is not known yet whether {self._system.title} has taken job {name}",
+                f"it is not known yet whether {self._system.title} has accepted job {name}",
                 f"try again in {_TAKEN_SECONDS / 60:.0f} minutes",
             )
         return record, row
@@ -326,7 +326,7 @@ class BatchJobs:
             return msgspec.structs.replace(status, state=JobState.CANCELLED)
         how = f"{title} no longer knows it, and it left no exit code"
         if not record.id:
-            how = f"{title} has not taken it: the answer to its submission was lost, and it did not come up"
+            how = f"{title} has not accepted it: the answer to its submission was lost, and it did not come up"
         return msgspec.structs.replace(status, reason=how if row is None else f"{title} says {row.word}")
 
 

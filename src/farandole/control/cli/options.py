@@ -70,8 +70,8 @@ def add_elastic(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group(
         "elastic jobs", "training continues while workers fail, leave and join"
     ).add_argument
-    add("--min-np", metavar="N", type=int, help="least number of workers; with fewer, the job waits (default: -np)")
-    add("--max-np", metavar="N", type=int, help="most workers to grow to (default: all slots)")
+    add("--min-np", metavar="N", type=int, help="number of workers below which the job waits (default: -np)")
+    add("--max-np", metavar="N", type=int, help="maximum number of workers (default: all slots)")
     where = parser.add_argument_group().add_mutually_exclusive_group()
     where.add_argument(
         "--host-discovery-script",
@@ -164,7 +164,7 @@ def read_elastic(options: argparse.Namespace) -> Elastic | None:
     workers = _workers(options.num_proc)
     least = next((value for value in (options.min_np, fewest, workers) if value is not None), None)
     if least is None:
-        raise SpecError("the least number of workers is missing", "add --min-np 2")
+        raise SpecError("the minimum number of workers is missing", "add --min-np 2")
     script = f"script:{options.host_discovery_script}" if options.host_discovery_script else ""
     return Elastic(
         min_size=least,

@@ -296,7 +296,7 @@ def _settings(given: argparse.Namespace, environment: Mapping[str, str]) -> dict
     if given.resume == "auto" and given.checkpoint_dir is None and not environment.get("FARANDOLE_CHECKPOINT_DIR"):
         raise SpecError("--resume auto: the directory of checkpoints is missing", "add --checkpoint-dir DIR")
 
-    # The variables that the workers get go before those that the launcher has.
+    # The variables that the workers get override those of the launcher.
     exported = dict(each.split("=", 1) for each in given.exports if "=" in each)
     return with_environment(options.read_settings(given), {**environment, **exported})
 

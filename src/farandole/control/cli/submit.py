@@ -51,8 +51,8 @@ def add_options(parser: Parser) -> None:
     job_verbs.add_options(parser)
     add = parser.add_argument
     add("-np", "--num-proc", dest="workers", metavar="N|MIN:MAX", help="number of workers; MIN:MAX for an elastic job")
-    add("--min-np", type=int, metavar="N", help="least number of workers, as in MIN:MAX")
-    add("--max-np", type=int, metavar="N", help="most workers, as in MIN:MAX")
+    add("--min-np", type=int, metavar="N", help="minimum number of workers, as in MIN:MAX")
+    add("--max-np", type=int, metavar="N", help="maximum number of workers, as in MIN:MAX")
     add("-f", "--file", type=Path, metavar="FILE", help="file that describes the job, as YAML or JSON")
     add("--name", metavar="NAME", help="the job's name (default: generated)")
     add("--priority", type=int, metavar="N", help="priority; higher runs earlier (default: 0)")
@@ -64,7 +64,11 @@ def add_options(parser: Parser) -> None:
     add("--duration", type=float, metavar="S", help="expected duration in seconds")
     add("--deadline", type=float, metavar="S", help="seconds from now by which the job should be done")
     add("--retries", type=int, metavar="N", help="how many times a failed job is started again")
-    add("--application", metavar="NAME", help="what is trained; jobs of one application are predicted from each other")
+    add(
+        "--application",
+        metavar="NAME",
+        help="name of the model or program; jobs with the same name are expected to behave alike",
+    )
     add("--image", metavar="IMAGE", help="container image, for places that run jobs in containers")
     add("--workdir", metavar="DIR", help="working directory (default: this directory, or the image's)")
     add("-x", dest="exports", action="append", default=[], metavar="NAME[=VALUE]", help="set a variable of the workers")

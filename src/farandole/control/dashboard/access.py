@@ -60,9 +60,9 @@ class Gate:
             return await self._app(scope, receive, send)
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         if scope["method"] not in ("GET", "HEAD"):
-            return await _answer(send, 405, "text/plain", "a dashboard changes nothing\n", {"allow": "GET, HEAD"})
+            return await _answer(send, 405, "text/plain", "the dashboard is read-only\n", {"allow": "GET, HEAD"})
         if self._hosts is not None and _host_of(headers.get("host", "")) not in self._hosts:
-            return await _answer(send, 400, "text/plain", "this server does not have this name\n")
+            return await _answer(send, 400, "text/plain", "this server cannot be addressed by this name\n")
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         if given and scope["path"] == "/" and self._is_right(given):
             cookie = f"{self._cookie}={quote(given, safe='')}; Path=/; HttpOnly; SameSite=Strict"

@@ -93,8 +93,8 @@ class UrlSource:
         try:
             view = decode_json(self._get(f"/view?lines_from={lines_from}"), JobView)
         except msgspec.DecodeError as error:
-            hint = "is it the metrics of a job? those of a worker show no job"
-            raise Refused(f"{self._url} tells nothing of a job: {error}", hint) from None
+            hint = "use the address of a job's metrics, not of a worker's"
+            raise Refused(f"{self._url} has no data about a job: {error}", hint) from None
         begun = view.moments[0].at if view.moments else None
         status = JobStatus(
             view.name,
@@ -130,7 +130,7 @@ class UrlSource:
             hint = "set FARANDOLE_METRICS_TOKEN to the job's" if error.code == 401 else "is it the metrics of a job?"
             raise Refused(f"{self._url} answers {error.code}", hint) from None
         except (OSError, ValueError) as error:
-            raise Unreachable(f"{self._url} does not answer: {error}", "does the job run, with --metrics?") from None
+            raise Unreachable(f"{self._url} does not answer: {error}", "is the job running, with --metrics?") from None
 
 
 def view_of_status(status: JobStatus) -> JobView:

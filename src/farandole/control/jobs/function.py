@@ -48,7 +48,7 @@ def write_call(function: Callable[..., Any], arguments: Sequence[object], shared
         ) from error
     folder = (shared or Path.cwd() / FOLDER).absolute() / secrets.token_hex(8)
     try:
-        folder.mkdir(mode=0o700, parents=True)  # Nobody else may write what is unpickled from it.
+        folder.mkdir(mode=0o700, parents=True)  # Only this user may write to it, because its content is unpickled.
         (folder / "call").write_bytes(call)
     except OSError as error:
         raise Refused(f"{folder} cannot be written: {error.strerror}", "use another: shared=DIRECTORY") from error

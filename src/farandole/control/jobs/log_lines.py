@@ -61,7 +61,7 @@ def follow_file(path: Path, is_over: Callable[[], bool] | None) -> Iterator[str]
     offset = 0
     over = is_over is None
     while True:
-        # Checked before reading: everything written until then is in the file.
+        # Checked before reading, so that everything that was written before the end is read.
         over = over or (is_over is not None and is_over())
         try:
             with path.open("rb") as file:

@@ -35,7 +35,7 @@ SIGNALS = ("SIGTERM", "SIGUSR1", "SIGUSR2", "SIGINT")
 GRACE_SECONDS = 30.0
 DEFAULT_QUEUE = "default"
 
-# The largest number that databases and messages about jobs have room for.
+# The largest number that databases and messages about jobs can store.
 _MOST = 10**9
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,46}[a-z0-9])?")

@@ -24,7 +24,7 @@ BLOCKED_REASONS = {
     "QuotaExceeded": "a ResourceQuota of the namespace has no room for the pod",
     "AdmissionRefused": "an admission webhook or policy refused an object of the job",
     "Invalid": "the API server says that an object made from the job's template is not valid",
-    "NotPermitted": "the operator has no right to make an object of the job",
+    "NotPermitted": "the operator has no right to create an object of the job",
     "NameTaken": "an object with a name that the job needs exists, and belongs to something else",
     "KindMissing": "the cluster does not know a kind that the job needs, such as PodGroup",
     "NamespaceTerminating": "the job's namespace is being deleted",
@@ -102,7 +102,7 @@ def blocked(conditions: Iterable[Object], why: tuple[str, str] | None, now: floa
     """
     known = list(conditions)
     if why is None:
-        return with_condition(known, BLOCKED, False, "Unblocked", "Nothing is in the job's way.", now)
+        return with_condition(known, BLOCKED, False, "Unblocked", "Nothing blocks the job.", now)
     reason, message = why
     before = find(known, BLOCKED) or {}
     if _DURATION.sub("", str(before.get("message"))) == _DURATION.sub("", message):

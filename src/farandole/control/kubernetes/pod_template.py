@@ -46,7 +46,7 @@ def _check_container(reader: FieldReader, container: Object, where: str) -> None
     reader.check_lists(container, _LISTS_OF_CONTAINER, where)
     for variable in _listed(container.get("env")):
         if not isinstance(variable, Mapping):
-            reader.faults.append(f"{where}.env: {shown(variable)} has to have fields")
+            reader.faults.append(f"{where}.env: {shown(variable)} is not an object")
     _check_fields(reader, container, ("resources", "securityContext"), where)
     resources = container.get("resources")
     if isinstance(resources, Mapping):
@@ -57,7 +57,7 @@ def _check_fields(reader: FieldReader, source: Object, names: Sequence[str], whe
     """Record which of some fields exist and are not objects."""
     for name in names:
         if source.get(name) is not None and not isinstance(source[name], Mapping):
-            reader.faults.append(f"{where}.{name}: {shown(source[name])} has to have fields")
+            reader.faults.append(f"{where}.{name}: {shown(source[name])} is not an object")
 
 
 def _listed(value: Any) -> list[Any]:

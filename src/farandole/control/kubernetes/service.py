@@ -67,7 +67,7 @@ class KubernetesJobs:
 
     def __init__(self, api: BlockingApi, namespace: str, image: str = "") -> None:
         self._api = api
-        # No one closes a handle of a job: the connection ends with its owner.
+        # Handles of jobs are not closed: the connection ends with its owner.
         weakref.finalize(self, api.close)
         self._namespace = namespace
         self._image = image

@@ -50,7 +50,7 @@ def _options(spec: JobSpec, key: str) -> Iterator[str]:
     for name, value in spec.resources.items():
         if name != GPU or not value.isdecimal():
             raise Refused(
-                f"resource {name}: {value}: LSF is not asked for that here, as its units are the site's",
+                f"resource {name}: {value}: it cannot be requested from LSF here, because its units depend on the site",
                 "such as options: {lsf: ['-M 8GB']} in the file of the job",
             )
         yield f"-gpu num={value}/task"

@@ -299,7 +299,7 @@ def _open_or_make(path: Path) -> int:
 
 def _hand_over(descriptor: int, directory: Path) -> None:
     """Change the owner of a file that this process has just created to the owner of its directory."""
-    # Never by its path: meanwhile, the owner of the directory may have put another file there.
+    # Not by its path: the owner of the directory may have replaced the file meanwhile.
     if os.geteuid() == 0:
         status = os.stat(directory)
         os.fchown(descriptor, status.st_uid, status.st_gid)

@@ -113,7 +113,7 @@ class QueueDaemon:
         try:
             state.apply(after, facts, now)
         except StoreError as error:
-            # Nothing is carried out that was not written. The same is observed again when the disk has room.
+            # Actions are carried out only after they were written. The next turn observes the same state again.
             print(f"warning: {error}", file=sys.stderr, flush=True)
             self._standing = None
             return IDLE_SECONDS / 10

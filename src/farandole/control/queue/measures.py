@@ -87,7 +87,7 @@ def report_of(measures: Sequence[Measures], here: str, type_of: Mapping[str, str
         {type_: tuple(rows.values()) for type_, rows in measured.items()},
         noise=Noise(last.square, last.trace / last.base) if known else None,
         progress=last.progress,
-        # It grows with each configuration, and when the noise is known: a model is refitted for no less.
+        # It grows with each configuration, and when the noise becomes known: only then is a model fitted again.
         version=sum(map(len, measured.values())) * 2 + known,
     )
 
@@ -121,7 +121,7 @@ def _guessed(
     for type_ in types:
         if type_ in report.measured:
             continue
-        # From a type that other jobs allow to compare with it, if there is one.
+        # From a type that measurements of other jobs allow to compare with it, if there is one.
         source = max(report.measured, key=lambda own: ((own, type_) in ratios, len(report.measured[own]), own))
         found = ratios.get((source, type_))
         ratio = median(found) if found else UNTRIED if explorers.get(type_) == name else 1.0

@@ -156,7 +156,7 @@ def _decide(
     cluster = cluster_of(hosts, jobs.values())
     if not asked or not cluster.nodes:
         return None
-    # Jobs that give their slots back for others will wait as soon as they have: that does not count as a change.
+    # Jobs that release their slots for others will wait afterwards: that does not count as a change.
     known = [job for job in jobs.values() if _is_asked(job) or job.why_stopped is StopReason.PREEMPT]
     key = (
         [(job.name, job.submitted, job.wanted, job.failures) for job in known],

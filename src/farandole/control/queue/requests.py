@@ -47,10 +47,10 @@ def submitted(
     _check_jobs(requester.owner, jobs, settings)
     there = jobs.get(spec.name)
     if there is not None and not there.phase.is_over:
-        raise Refused(f"there is a job {spec.name} already, of {there.owner.name}", "choose another name: --name NAME")
+        raise Refused(f"there is already a job {spec.name} of {there.owner.name}", "choose another name: --name NAME")
     if there is not None and there.owner.uid != requester.owner.uid and not requester.is_admin:
         raise Refused(f"{there.owner.name} had a job {spec.name}", "choose another name: --name NAME")
-    attempt = 0 if there is None else there.attempt  # Its attempts get numbers, and so files, of their own.
+    attempt = 0 if there is None else there.attempt  # Its attempts get new numbers, and so their own files.
     return QueueJob(spec.name, spec, requester.owner, now, key, account=Account(since=now), attempt=attempt)
 
 
@@ -115,7 +115,7 @@ def check_owner(job: QueueJob, requester: Requester, what: str) -> None:
     """
     if not requester.is_admin and job.owner.uid != requester.owner.uid:
         raise NotAllowed(
-            f"job {job.name} is {job.owner.name}'s: {requester.owner.name} cannot {what} it",
+            f"job {job.name} belongs to {job.owner.name}: {requester.owner.name} cannot {what} it",
             "its owner can, and an administrator of the queue",
         )
 

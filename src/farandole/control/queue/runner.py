@@ -125,7 +125,7 @@ class Runner:
         try:
             os.chdir(self._request.directory)
         except OSError as error:
-            self._end(126, f"error: it cannot be started in {self._request.directory}: {error}")
+            self._end(126, f"error: the job cannot be started in {self._request.directory}: {error}")
             return False
         if self._request.job.is_elastic:
             try:

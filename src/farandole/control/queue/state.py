@@ -22,7 +22,7 @@ from farandole.control.scheduler.handover import count
 
 _FIRST = "amber bold brave bright calm clever eager fair fleet gentle glad golden happy kind lively lucky mellow merry"
 _SECOND = "badger crane dancer falcon finch fox hare heron ibis lark lynx marten otter owl panda robin seal swan wren"
-# Most characters of a command, or of a reason, in the list of all jobs.
+# Maximum number of characters of a command, or of a reason, in the list of all jobs.
 _LISTED = 4096
 
 

@@ -58,7 +58,7 @@ def resources_of(spec: JobSpec) -> tuple[float, float]:
     """
     for name in spec.resources:
         if name not in ("cpu", GPU):
-            raise Refused(f"resource {name}: Ray is not asked for that here", f"cpu and {GPU}")
+            raise Refused(f"resource {name}: it cannot be requested from Ray here", f"cpu and {GPU}")
     amounts = []
     for name, default in (("cpu", "1"), (GPU, "0")):
         amount = quantity(spec.resources.get(name, default))
@@ -80,7 +80,7 @@ def _check(spec: JobSpec) -> None:
         ("suspension", spec.suspension not in ("", "never")),
     ):
         if is_given:
-            raise Refused(f"{key}: Ray's jobs have no such thing", f"omit {key}")
+            raise Refused(f"{key}: Ray's jobs do not support it", f"omit {key}")
 
 
 def status_of(job: Mapping[str, Any]) -> JobStatus | None:

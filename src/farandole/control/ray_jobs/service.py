@@ -57,7 +57,7 @@ class RayJobs:
             self._call("POST", "", body)
         except Unreachable as error:
             raise Unreachable(
-                f"{error.message}: it is not known whether Ray has taken job {spec.name}",
+                f"{error.message}: it is not known whether Ray has accepted job {spec.name}",
                 f"check with: farandole status {spec.name} --on ray; submitted again under this name, it does not run "
                 "twice",
             ) from None

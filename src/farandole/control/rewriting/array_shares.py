@@ -53,7 +53,7 @@ def share_arrays(script: Script, loop: ast.stmt, whole: Collection[str] = ()) ->
         script.source.insert_before(_first_statement(function), line)
         script.touch(function)
     else:
-        script.refuse(loop, f"no statement was found that makes {listed}", f"before the loop: {line}")
+        script.refuse(loop, f"no statement was found that creates {listed}", f"before the loop: {line}")
     return True
 
 

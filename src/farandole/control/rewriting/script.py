@@ -98,7 +98,7 @@ class Script(Names):
                         self.refuse(node, f"it uses {name} already", by_hand)
         for call in self.calls(_is_trainer_of_transformers):
             self.refuse(call, "transformers' Trainer distributes it", f"{_AS_IT_IS}: see docs/how-to/transformers.md")
-        self.check()  # What else is not understood does not matter: the script stays as it is.
+        self.check()  # Other problems do not matter: the script is not changed.
         hvd = [node for node in ast.walk(self.source.tree) if isinstance(node, ast.Name) and node.id == "hvd"]
         if hvd and not self._imports_hvd:
             self.refuse(hvd[0], "the name hvd is in use", "rename it, then try again")

@@ -139,8 +139,8 @@ def _broadcast(script: Script) -> None:
     if creation not in block:
         script.refuse(
             statement,
-            "the optimizer is not made in the same place as the model",
-            "make both in the same function, one after",
+            "the optimizer is not created in the same place as the model",
+            "create both in the same function, one after",
         )
         return
     script.touch(statement)
@@ -164,7 +164,7 @@ def _broadcast_after_the_first_step(script: Script, model: str, optimizer: str, 
     if step is None or visible not in (None, script.source.function(step)):
         script.refuse(
             creation,
-            "the model's variables do not exist before the first step, and no loop was found that makes it",
+            "the model's variables do not exist before the first step, and no loop was found that runs it",
             "begin the model with keras.Input(shape), or call model.build(shape)",
         )
         return
@@ -233,7 +233,9 @@ def _model(script: Script) -> tuple[str, ast.stmt] | None:
     made = script.assignments(name)
     if len(made) != 1:
         script.refuse(
-            gradient[0] if gradient else None, f"{name} is not made in one place", f"assign it once: {name} = ..."
+            gradient[0] if gradient else None,
+            f"{name} is not created in exactly one place",
+            f"assign it once: {name} = ...",
         )
         return None
     return name, made[0]

@@ -117,13 +117,15 @@ def _wrap_optimizer(script: Script) -> str:
 def learning_rate(script: Script) -> tuple[str]:
     """Return the comment about the learning rate."""
     if script.keeps_batch:
-        return ("# The learning rate is as it was, and so is the batch of all workers together.",)
+        return ("# The learning rate is unchanged, as is the batch of all workers together.",)
     script.note(LARGER_BATCH)
-    return ("# The learning rate is as it was. N workers make batches that are N times as large: a higher one may do.",)
+    return (
+        "# The learning rate is unchanged. N workers process batches N times as large: a higher one may be better.",
+    )
 
 
 LARGER_BATCH = (
-    "N workers make batches that are N times as large, so the result may be worse with the same learning rate and "
+    "N workers process batches that are N times as large, so the result may be worse with the same learning rate and "
     "number of epochs; --keep-batch divides the size of a batch by the number of workers instead"
 )
 

@@ -128,7 +128,7 @@ class Listener:
         try:
             await self._converse(await self._admit(channel))
         except WireError as error:
-            self._log(f"hung up on a client at {writer.get_extra_info('peername')}: {error}")
+            self._log(f"closed the connection of a client at {writer.get_extra_info('peername')}: {error}")
         except asyncio.CancelledError:
             pass  # close() cancels this task; asyncio would log a cancelled handler as an error.
         finally:

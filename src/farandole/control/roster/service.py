@@ -233,7 +233,7 @@ class RosterService:
             try:
                 await self._handle(client, message)
             except WireError as error:
-                self._log(f"hung up on worker {client.worker}: {error}")
+                self._log(f"closed a connection of worker {client.worker}: {error}")
                 client.channel.close()
         self._catching_up = None
 
@@ -303,7 +303,7 @@ class RosterService:
         self._connections.listeners[client.worker] = client
         if not isinstance(self.state, elastic.ElasticState):
             return
-        # Also sent if 0: a worker that reconnects may have got another one from the previous roster.
+        # Also sent if it is 0: a worker that reconnects may have got another batch size from the previous roster.
         client.post(self._scheduled_batch)
         if client.worker in self.state.members:
             for notice in notices_so_far(self.state):

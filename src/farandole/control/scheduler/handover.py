@@ -100,7 +100,7 @@ def next_slots(
         found[name] = then = _next(job, want, reach)
         _take(free, {place: number - own.get(place, 0) for place, number in larger(own, then).items()})
         if want and not then:
-            waits[name] = f"waits: its {count(want)} slots are still being given back by other jobs"
+            waits[name] = f"waits: its {count(want)} slots are still being released by other jobs"
     return found, waits
 
 

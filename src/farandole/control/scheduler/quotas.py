@@ -51,7 +51,7 @@ class Quotas:
         for owner in sorted(self._left, key=lambda name: -len(self._owners_of(name))):
             left, level = self._left[owner], len(self._owners_of(owner)) - 1
             mine = [job for job in ranked if owner in self._owners_of(job.queue)]
-            # Queues inside this one were handled before: jobs that use their own slots come first here, too.
+            # Queues inside this one were handled before: jobs that use those queues' own slots also come first here.
             for job in sorted(mine, key=lambda job: found[job.name][level + 1 :]):
                 borrows = needs(job) > left
                 left -= 0 if borrows else needs(job)

@@ -79,7 +79,7 @@ def workloads_of(
 
 
 def _is_workload(text: str) -> bool:
-    # One that lacks a column is one, too: it must not be passed over in silence.
+    # A table that lacks a column is also one: it must not be ignored silently.
     return len({*header_of(csv.reader(io.StringIO(text)))} & {*_COLUMNS}) >= 3
 
 

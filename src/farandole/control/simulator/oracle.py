@@ -22,7 +22,7 @@ from farandole.control.simulator.job_trace import Workload
 from farandole.control.simulator.setup import alone
 
 NAME = "oracle"
-SENTENCE = "the adaptive policy, told the truth about all jobs that have come: to see what could be gained"
+SENTENCE = "the adaptive policy with the truth about all submitted jobs, to show what exact predictions would gain"
 
 
 class Truth(NamedTuple):

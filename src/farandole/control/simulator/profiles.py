@@ -20,7 +20,7 @@ from farandole.control.simulator.application import Application, Constants, Conv
 from farandole.control.simulator.step_times import Measured, Shape, StepTimes, canonical
 from farandole.control.simulator.tables import number, read_texts, rows_of, seconds_of_step, whole
 
-# What the published traces' simulators add to their tables: measured restart times, and slowdowns against real runs.
+# Constants of the published traces' simulators: measured restart times, and slowdowns compared with real runs.
 PUBLISHED = {
     "cifar10": Constants(50, 1.8),
     "deepspeech2": Constants(25, 1.2, {"rtx": 57.0}),
@@ -77,7 +77,7 @@ def _placements(app: str, tables: _Tables) -> dict[str, dict[Shape, list[tuple[f
             for line, row in rows_of(name, text, ("placement", "local_bsz", "step_time", "sync_time")):
                 if not re.fullmatch("[1-9]+", row["placement"]):
                     what = f"{row['placement']!r} is not a placement"
-                    raise TraceError(f"{name}, line {line}: {what}", "write such as 44")
+                    raise TraceError(f"{name}, line {line}: {what}", "use one digit for each node, such as 44")
                 times = seconds_of_step(name, line, row)
                 shape = canonical([int(digit) for digit in row["placement"]])
                 shapes.setdefault(shape, []).append((number(name, line, row, "local_bsz", 1), *times))

@@ -76,7 +76,7 @@ def run(options: argparse.Namespace, out: TextIO, err: TextIO) -> int:
     rules = Rules(options.quantum, options.ageing, parse_queues(options.queue))
     for name in names:
         if name != oracle.NAME:
-            make_policy(name, rules)  # Mistakes are told before anything is read.
+            make_policy(name, rules)  # Mistakes are reported before anything is read.
     _check(options)
     inputs = read_inputs(options)
     _check_queues(rules, inputs.workloads)
@@ -92,7 +92,7 @@ def run(options: argparse.Namespace, out: TextIO, err: TextIO) -> int:
             print(file=own)
         else:
             print(*render([result.summary for result in results]), sep="\n", file=own)
-    if options.plot is not None:  # Last: what took long is told already if the disk does not take it.
+    if options.plot is not None:  # Last, so that the results are already printed if the file cannot be written.
         with _writing(options.plot):
             charts.write(options.plot, [(result.summary, result.jobs) for result in results])
         print(f"charts: {options.plot}", file=err)
@@ -120,7 +120,7 @@ def _check_queues(rules: Rules, workloads: Sequence[Workload]) -> None:
 
 def _check(options: argparse.Namespace) -> None:
     if (options.trace is None) == (not options.demo):
-        raise SchedulerError("what shall be simulated?", "name a trace with --trace, or take --demo")
+        raise SchedulerError("there is nothing to simulate", "name a trace with --trace, or use --demo")
     for name in ("interval", "restart"):
         value = getattr(options, name)
         if value is not None and not 0 <= value < 1e9:

@@ -74,7 +74,7 @@ def _resources(resources: Mapping[str, str]) -> Iterator[str]:
                 raise Refused(f"resource {name}: {value!r} is not a whole number", "a worker has whole GPUs")
             yield f"--gpus-per-task={int(gpus)}"
         elif name != "memory":
-            raise Refused(f"resource {name}: Slurm is not asked for that here", "cpu, memory and nvidia.com/gpu")
+            raise Refused(f"resource {name}: it cannot be requested from Slurm here", "cpu, memory and nvidia.com/gpu")
     if "memory" in resources:
         yield f"--mem-per-cpu={max(1, math.ceil(_amount('memory', resources['memory']) / 2**20 / cores))}M"
 

@@ -88,7 +88,7 @@ def test_jobs_wait_and_keep_slots_until_nodes_are_known() -> None:
     namespace.submit("second", workers=1, queue="main")
     namespace.settle()
     assert namespace.has() == {"first": 2}
-    said = "resource: no node that takes pods is known to have 1 nvidia.com/gpu"
+    said = "resource: no node that accepts pods is known to have 1 nvidia.com/gpu"
     assert namespace.reason("second") == f"waits: queue main cannot be used: {said}"
     assert not conditions.holds(namespace.queues[0]["status"]["conditions"], "Ready")
 
@@ -119,7 +119,7 @@ def test_slots_are_counted_by_resource_and_labels() -> None:
         ({"resource": GPU, "resourcePerSlot": True}, "resourcePerSlot: True is not an amount above 0"),
         ({"resource": 3}, "resource: 3 is not text"),
         ({"resource": GPU, "nodes": {"a": 1}}, "nodes: {'a': 1} is not a mapping of texts to texts"),
-        ({"resource": GPU, "nodes": {"pool": "x"}}, "resource: no node of those with pool=x that takes pods"),
+        ({"resource": GPU, "nodes": {"pool": "x"}}, "resource: no node of those with pool=x that accepts pods"),
         ({"parent": "top", "resource": GPU}, "resource: only the queue at the top sets that"),
     ],
 )

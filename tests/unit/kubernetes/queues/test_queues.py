@@ -78,7 +78,7 @@ def test_unknown_queue_is_reported_with_suggestion() -> None:
         ({"slots": 2, "policy": "fsfc"}, "policy: there is no policy fsfc; There are fcfs, sjf"),
         ({"slots": 2, "policy": 3}, "policy: 3 is not text"),
         ({"parent": "nobody"}, "parent: there is no queue nobody in this namespace that can be used"),
-        ({"parent": "main"}, "parent: main is below main, which is a circle"),
+        ({"parent": "main"}, "parent: main is below main, which is a cycle"),
     ],
 )
 def test_unusable_queue_and_its_jobs_have_a_reason(spec: dict[str, Any], said: str) -> None:
@@ -116,7 +116,7 @@ def test_preempting_job_gets_workers_once_their_pods_are_gone() -> None:
     team.submit("high", workers=2, queue="main", priority=9)
     team.settle()
     assert low.workers == 0 and len(low.pods) == 3 and team.has() == {}
-    assert team.reason("high") == "waits: its 2 slots are still being given back by other jobs"
+    assert team.reason("high") == "waits: its 2 slots are still being released by other jobs"
     team.restart_operator()
     team.settle()
     assert team.has() == {}

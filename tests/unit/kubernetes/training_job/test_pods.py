@@ -95,4 +95,4 @@ def test_invalid_variables_of_template_are_reported(env: list[object]) -> None:
     spec, faults = read(job_of(template={"spec": {"containers": [{"name": "worker", "image": "me", "env": env}]}}))
 
     assert spec is None
-    assert faults == [f"template.spec.containers worker.env: {env[0]!r} has to have fields"]
+    assert faults == [f"template.spec.containers worker.env: {env[0]!r} is not an object"]

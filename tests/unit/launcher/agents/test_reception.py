@@ -63,7 +63,7 @@ def test_no_host_is_given_up_before_any_finds_launcher(monkeypatch: pytest.Monke
         return await asyncio.wait_for(waiting, 10)
 
     assert asyncio.run(take_over()) is None, "others would have found it, too"
-    assert len(told) == 1 and "no host of the job has come yet" in told[0] and "for up to 60 s" in told[0]
+    assert len(told) == 1 and "no host of the job has dialed yet" in told[0] and "for up to 60 s" in told[0]
 
 
 def test_agent_beyond_its_patience_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,7 +215,7 @@ def test_second_attempt_of_a_task_waits_until_first_is_gone() -> None:
         first, second, again = FakeAttempt("0", "x"), FakeAttempt("0", "y"), FakeAttempt("0", "x")
         for attempt in (first, second, again):
             await one._arrived(attempt)  # type: ignore[arg-type]
-        assert second.channel.sent == [Leave("0 has dialed already, and lives")] and second.writer.closed
+        assert second.channel.sent == [Leave("0 has already dialed, and is alive")] and second.writer.closed
         assert first.writer.closed and not again.writer.closed, "it has dialed again"
         assert one.hosts() == (Host("0", 1, "", "machine", (), directory="/work"),)
         again.is_open = False

@@ -106,7 +106,7 @@ def test_report_of_an_exception() -> None:
         "\n"
         "others: rank 0 failed because rank 1 was lost (exited with code 1); "
         "ranks 2-3 ended by the launcher (SIGTERM); rank 4 exited with code 0\n"
-        "hint: check whether it fails by itself, too: -np 1; --output-dir DIR saves the whole output of every rank"
+        "hint: check whether it also fails by itself: -np 1; --output-dir DIR saves the whole output of every rank"
     )
 
 
@@ -181,7 +181,7 @@ def test_only_the_end_of_standard_error_is_kept() -> None:
 
 # --- what the kernel and lost hosts do -----------------------------------------------------------------------------
 
-BY_KERNEL = "the kernel did it: out of memory (it used 498 MiB; cgroup /jobs may use 512 MiB)"
+BY_KERNEL = "the kernel killed it: out of memory (it used 498 MiB; cgroup /jobs may use 512 MiB)"
 
 
 def test_report_of_a_kill_by_the_kernel() -> None:

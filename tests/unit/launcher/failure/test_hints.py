@@ -99,7 +99,7 @@ def test_unusable_setting_has_hint(tmp_path: Path) -> None:
         ("farandole.errors.HorovodInternalError: NCCL: an allreduce failed with 'x'", "--nccl-log logs/rank.*/std*"),
         ("torch.distributed.DistBackendError: NCCL error in: x.cpp:1, Duplicate GPU detected", "one GPU for each"),
         ("FileNotFoundError: [Errno 2] No such file or directory: 'data'", "run in /home/me, as this user"),
-        ("ValueError: boom", "check whether it fails by itself, too: -np 1"),
+        ("ValueError: boom", "check whether it also fails by itself: -np 1"),
     ],
 )
 @pytest.mark.parametrize("code", [1, -6, -15])
@@ -117,7 +117,7 @@ def test_all_names_of_errors_are_real() -> None:
 def test_single_worker_gets_no_hint_to_run_alone() -> None:
     first = WorkerRecord(0, exit_code=1, exit_time=9.0, exception="ValueError: boom")
     text = render_failure(plan_of("python", "train.py", size=1), [first], first, ENDED_AT)
-    assert "check whether it fails by itself, too: python train.py" in text
+    assert "check whether it also fails by itself: python train.py" in text
 
 
 def test_a_lost_host_is_reached_as_the_launcher_reaches_it() -> None:

@@ -83,7 +83,7 @@ def test_kinds_of_host_discovery_are_parsed(discovery: str) -> None:
     ("values", "words"),
     [
         ({"min_size": 0}, "cannot run with 0 workers"),
-        ({"min_size": 3, "max_size": 2}, "the most workers, 2, are fewer than the least, 3"),
+        ({"min_size": 3, "max_size": 2}, "the maximum of 2 workers is below the minimum of 3"),
         ({"slots": 0}, "no room for a worker"),
         ({"timeout": 0}, "no time to wait"),
         ({"timeout": float("nan")}, "no time to wait"),

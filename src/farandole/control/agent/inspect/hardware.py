@@ -158,7 +158,7 @@ def cache(view: HostView) -> Cache:
     folder = os.path.join(view.environment.get("XDG_CACHE_HOME") or os.path.join(home, ".cache"), "farandole")
     there = folder
     while not view.exists(there) and there != "/":
-        # The folder is created at its first use; until then, its future file system counts.
+        # The folder is created at its first use; until then, its closest existing parent has the file system.
         there = os.path.dirname(there)
     space = view.space(there)
     return Cache(folder=folder, free=space[1] if space else None, writable=view.may_write(there))

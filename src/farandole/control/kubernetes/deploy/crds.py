@@ -74,7 +74,7 @@ def _mpi_spec(version: str) -> Schema:
     return _object(
         {
             **at_top,
-            "runPolicy": _object(_policies(), "Policies of the run; they override those beside it."),
+            "runPolicy": _object(_policies(), "Policies of the run; they override those at the top of the spec."),
             "slotsPerWorker": _number("Number of processes of a worker.", 1, default=1),
             "remoteShell": _text("How the launcher reaches workers.", SSH, KUBEXEC, default=shell),
             "mpiImplementation": _text("The MPI implementation of the images.", "", OPEN_MPI, INTEL, MPICH),
@@ -87,7 +87,7 @@ def _mpi_spec(version: str) -> Schema:
             "mpiReplicaSpecs": _object(
                 {
                     "Launcher": _replica("The pod that runs mpirun or horovodrun."),
-                    "Worker": _replica("The pods that these start processes in."),
+                    "Worker": _replica("The pods in which the launcher starts processes."),
                 },
                 "The pods.",
             ),
@@ -121,8 +121,8 @@ def _training_spec() -> Schema:
     quantities = {"type": "object", "additionalProperties": {"x-kubernetes-int-or-string": True}}
     workers = _object(
         {
-            "min": _number("The least number with which the job can continue.", 1),
-            "max": _number("The most workers that the job can use.", 1),
+            "min": _number("The minimum number with which the job can continue.", 1),
+            "max": _number("The maximum number of workers that the job can use.", 1),
             "replicas": _number("The requested number, which kubectl scale and autoscalers change.", 1),
         },
         "Number of workers: min, max and replicas, which kubectl scale changes.",
@@ -177,7 +177,7 @@ def _training_pods() -> Schema:
             "description": "Labels, with values, of nodes that worker pods are put on if there is room.",
         },
         "launcherAbsenceSeconds": _number("Seconds that workers continue without a launcher; default: 600.", 1),
-        "nodeLossSeconds": _number("Seconds after which pods of a silent node are given up; default: 30."),
+        "nodeLossSeconds": _number("Seconds after which pods of a silent node are deleted; default: 30."),
         "activeDeadlineSeconds": _number("Seconds that the whole job may take.", 1),
         "ttlSecondsAfterFinished": _number("Seconds after the end of the job until it is deleted."),
         "grace": {"type": "number", "minimum": 0, "description": "Seconds that workers have to leave; default: 30."},
@@ -222,8 +222,8 @@ def queue() -> Schema:
             "policy": _text("The scheduling policy: any that farandole simulate --policies lists."),
             "parent": _text("The queue above, in the same namespace."),
             "weight": {"type": "number", "exclusiveMinimum": True, "minimum": 0, "description": "Among its siblings."},
-            "quota": _number("Workers that belong to it; queues that borrow them must give them back."),
-            "limit": _number("The most workers that it may have.", 1),
+            "quota": _number("Workers that belong to it; queues that borrow them must return them."),
+            "limit": _number("The maximum number of workers that it may have.", 1),
             "priority": {"type": "integer", "description": "Added to the priorities of its jobs."},
             "quantum": _seconds("Seconds of a time slice; default: 3600."),
             "ageing": _seconds("Seconds of waiting that raise the priority by one; default: 3600."),

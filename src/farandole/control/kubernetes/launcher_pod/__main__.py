@@ -196,7 +196,7 @@ def serve() -> None:
         return
 
     def replaced() -> None:
-        print("farandole: another launcher pod has the job; this one ends", flush=True)
+        print("farandole: another launcher pod has taken the job over; this one ends", flush=True)
         os._exit(REPLACED)
 
     secret = SecretFile(Path(described["secret"]))

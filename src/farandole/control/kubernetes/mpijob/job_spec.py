@@ -174,7 +174,7 @@ def _replica(reader: FieldReader, replicas: Object, role: str) -> Replica | None
     spec = reader.mapping(replicas, role)
     count = reader.integer(spec, "replicas", 1)
     if role == "Launcher" and count != 1:
-        reader.faults.append(f"Launcher has {count} replicas, and has to have 1")
+        reader.faults.append(f"Launcher has {count} replicas, and must have 1")
     if count is not None and count > MOST_WORKERS:
         reader.faults.append(f"{role} has {count} replicas, and may have {MOST_WORKERS}")
     template = reader.mapping(spec, "template")

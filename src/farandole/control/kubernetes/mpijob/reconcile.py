@@ -60,7 +60,7 @@ def _created(observed: Observed, spec: MpiJobSpec, status: JobStatus) -> JobStat
         conditions.CREATED, True, "MPIJobCreated", f"MPIJob {name} is created.", observed.now
     )
     if spec.launcher.pod.get("restartPolicy"):
-        message = "The restart policy of the launcher's pod template does not hold; Launcher.restartPolicy does."
+        message = "The restart policy of the launcher's pod template is ignored: Launcher.restartPolicy applies."
         status = status.noted("SetPodTemplateRestartPolicy", message, warning=True)
     return status.noted("MPIJobCreated", f"MPIJob {name} is created.")
 

@@ -84,7 +84,7 @@ class Executor:
         try:
             answer = await self.api.replace({**job, "status": status}, "status")
         except NoSuchKind:
-            raise  # It says nothing about the job.
+            raise  # This error does not concern the job.
         except NotFound:
             # Its end was not reported, as happens when a watch is cut.
             self.store.remove_job(key, job["metadata"]["uid"])

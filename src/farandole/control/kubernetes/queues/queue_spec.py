@@ -164,7 +164,7 @@ def _root(name: str, specs: Mapping[str, QueueSpec]) -> QueueSpec | tuple[str]:
         if parent not in specs:
             return (f"parent: there is no queue {parent} in this namespace that can be used",)
         if parent in seen:
-            return (f"parent: {' is below '.join([*seen, parent])}, which is a circle",)
+            return (f"parent: {' is below '.join([*seen, parent])}, which is a cycle",)
         seen.append(parent)
     return specs[seen[-1]]
 
@@ -183,7 +183,7 @@ def _nodes_fault(tree: Tree) -> str:
         return ""
     which = ", ".join(f"{name}={value}" for name, value in sorted(tree.root.labels.items()))
     of = f" of those with {which}" if which else ""
-    return f"resource: no node{of} that takes pods is known to have {tree.root.of_slot} {tree.root.resource}"
+    return f"resource: no node{of} that accepts pods is known to have {tree.root.of_slot} {tree.root.resource}"
 
 
 def _policy_fault(tree: Tree) -> str:

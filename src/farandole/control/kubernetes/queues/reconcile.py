@@ -12,7 +12,7 @@ def reconcile(observed: Observed) -> Outcome:
     """Return the outcome for a Queue."""
     figures = observed.figures
     if figures is None or observed.metadata.get("deletionTimestamp"):
-        return Outcome("it is about to go, or was only just made")
+        return Outcome("it is about to be deleted, or was just created")
     status = observed.job.get("status")
     old = status if isinstance(status, dict) else {}
     message = figures.fault or "It shares its workers among its jobs."

@@ -10,7 +10,7 @@ from farandole.control.kubernetes.training_job.around import around
 from farandole.control.kubernetes.training_job.job_spec import TrainingJobSpec
 from farandole.control.kubernetes.training_job.job_status import TrainingJobStatus
 
-# Seconds: a succeeded worker pod means that the job is about to end, or that the pod was given up; this decides.
+# Seconds after which a succeeded worker pod means that the pod was released, not that the job is about to end.
 _SETTLE_SECONDS = 10.0
 # Seconds after its grace period for which a pod that is being deleted may exist before its node is considered lost.
 _STUCK_SECONDS = 20.0

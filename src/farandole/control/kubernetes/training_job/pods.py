@@ -25,7 +25,7 @@ LAUNCHER_GRACE_SECONDS = 30
 _MORE_GRACE = 15
 # The home directory of workers, whose user has none in most images.
 _ENVIRONMENT = {"HOME": "/tmp"}
-# Variables of workers that their launcher goes by as well.
+# Variables of workers that their launcher also uses.
 _OF_LAUNCHER = SETTINGS["start_timeout"].variables
 _HARDENED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 # Nodes that may be reclaimed at any moment have one of these taints.
@@ -152,7 +152,7 @@ def description(job: Object, spec: TrainingJobSpec, attempt: int) -> dict[str, A
     """Return the description from which the launcher starts the job."""
     containers = spec.pod.get("containers")
     variables = {**environment.values(_main_of(containers) if containers else {}), **spec.job.environment}
-    # The worker pods have its variables and its resources; the launcher needs only the variables that it goes by.
+    # The worker pods have the job's variables and resources; the launcher needs only the variables that it uses.
     seen = msgspec.structs.replace(
         spec.job,
         environment={name: variables[name] for name in _OF_LAUNCHER if name in variables},

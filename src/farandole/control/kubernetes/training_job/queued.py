@@ -40,7 +40,7 @@ def waiting(
     reason, now = observed.admission.reason, observed.now
     if status.history.launchers and not status.holds(conditions.SUSPENDED):
         # It has run before: it will continue from its checkpoint, as after a suspension by its user.
-        status = status.noted("Preempted", f"The job gives its pods back: {reason}"[:1000])
+        status = status.noted("Preempted", f"The job releases its pods: {reason}"[:1000])
         status = status.with_condition(conditions.SUSPENDED, True, "Preempted", reason, now)
         for other in (conditions.RUNNING, conditions.RESTARTING):
             status = status.with_condition(other, False, "Preempted", reason, now)

@@ -84,7 +84,7 @@ def _ended(observed: Observed, spec: TrainingJobSpec, status: TrainingJobStatus,
         why = "the training failed and starts again"
         return status.outcome(why, kueue.ended(observed), deletions(observed.pods, message))
     kind = conditions.FAILED if code else conditions.SUCCEEDED
-    words = f"exit code {code}: {report}" if code else f"TrainingJob {name} has done all there was to do."
+    words = f"exit code {code}: {report}" if code else f"TrainingJob {name} has succeeded."
     reason = "TrainingFailed" if code else "TrainingSucceeded"
     status = status.with_fields(exitCode=code)
     return _end(observed, spec, status, kind, JobState.FAILED if code else JobState.SUCCEEDED, reason, words)

@@ -38,7 +38,7 @@ from farandole.control.launcher.failure.record import signal_name
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.ssh_and_ship import SshOptions
 
-# Seconds in which a host must let us in, and its Python start and answer, or the job does not start.
+# Seconds within which a host must accept the connection, and its agent must start and answer.
 READY_SECONDS = 30.0
 BEAT_SECONDS = 0.5
 # Seconds within which a launcher that announced a pause is stopped.
@@ -235,8 +235,8 @@ class AgentClient:
             silent_since: when the last message arrived, if the agent is lost because of its silence.
         """
         if self._lost is None and not self._ended.done():
-            # It may hear us, though we do not hear it, and must not wait for another launcher. A successor need not
-            # know this: it will find that the agent does not exist.
+            # It may still receive messages, although none arrive from it, and must not wait for another launcher. A
+            # successor need not know this: it will find that the agent does not exist.
             self._post(self._codec.encode(End(0)))
             self._lost = AgentLost(why, silent_since)
             waiting: list[asyncio.Future[Any]] = [self._ready, self._resumed, self._ended, *self._answers.values()]
@@ -264,7 +264,7 @@ class AgentClient:
                     await asyncio.wait_for(self._process.wait(), CLOSE_SECONDS)
         finally:
             self.kill()
-        # It ends with the process, and must not end earlier: the end of a pipe is noticed only by reading.
+        # It ends with the process, and not earlier: the end of a pipe is noticed only by reading.
         await asyncio.wait({self._reading}, timeout=EXIT_SECONDS)
         self._reading.cancel()
         await asyncio.gather(self._reading, return_exceptions=True)
@@ -288,7 +288,7 @@ class AgentClient:
             if not self._ended.done():
                 self.lose(self._how_it_ended(await self._process.exit_code()))
         except Exception as error:
-            # A bug of ours: tasks that wait for this agent must not wait for ever.
+            # A bug in the launcher: tasks that wait for this agent must not wait for ever.
             self.lose(f"a message of its agent could not be handled: {error!r}")
             raise
 

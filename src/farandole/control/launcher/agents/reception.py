@@ -41,7 +41,7 @@ from farandole.errors import SpecError
 # Counted from the first host that finds this launcher, if it is a new one: a name server may still give others the
 # previous launcher's address. As long as no host arrives, perhaps none can, and agents wait for as long as they may.
 FIRST_ARRIVAL_SECONDS = 60.0
-# Seconds without a host after which the user is told.
+# Seconds without a host after which the user is notified.
 TELL_SECONDS = 10.0
 # Counted from the first host that has lost a launcher: another may notice the silence of a lost machine only after
 # KEEPALIVE_SECONDS, and dial a launcher that is gone, in vain, for as long as the proof may take. A busy machine
@@ -141,7 +141,7 @@ class Reception:
         port, _, path = place.partition(":")
         if not port.isdecimal() or not 0 < int(port) < 1 << 16 or not path:
             raise SpecError(
-                f"dial:{place} is not a port and a file", "write dial:PORT:FILE, where FILE holds the secret"
+                f"dial:{place} is not a port and a file", "write dial:PORT:FILE, where FILE contains the secret"
             )
         secret = SecretFile(Path(path))
         try:
@@ -253,7 +253,7 @@ class Reception:
                 writer.close()  # It only checked that this port is open, as readiness probes do.
                 return
             peer = (writer.get_extra_info("peername") or ("somebody",))[0]
-            self._say_once(f"warning: a host at {peer} that dialed was turned away: {error or 'it sent nothing'}")
+            self._say_once(f"warning: a host at {peer} that dialed was rejected: {error or 'it sent nothing'}")
             writer.close()
             return
         _watch_over(writer)
@@ -267,7 +267,7 @@ class Reception:
     async def _arrived(self, arrival: _Arrival) -> None:
         name = arrival.hello.name
         if self._is_second(arrival.hello):
-            await _send_leave(arrival, f"{name} has dialed already, and lives")
+            await _send_leave(arrival, f"{name} has already dialed, and is alive")
             return
         if arrival.hello.lives:
             self._first_alive = self._first_alive or time.monotonic()
@@ -281,7 +281,7 @@ class Reception:
             self._taken[name][1].kill()
         self._waiting[name] = arrival
         if arrival.hello.lives and not self._expecting:
-            await self._send_away(name, "it was given up when the connection to it had ended")
+            await self._send_away(name, "it was considered lost when its connection had ended")
 
     async def _send_away(self, name: str, why: str) -> None:
         self._told_off[name] = time.monotonic()
@@ -362,7 +362,7 @@ class Reception:
         if self._first_alive is not None or time.monotonic() - began < TELL_SECONDS:
             return
         self._say_once(
-            "note: no host of the job has come yet; living hosts keep training and look for this launcher "
+            "note: no host of the job has dialed yet; hosts that are alive keep training and look for this launcher "
             f"for up to {self.outlive or 0:g} s"
         )
 
@@ -372,7 +372,7 @@ class Reception:
         try:
             agent = await _handed_over(arrival, order)
         except BaseException:
-            arrival.writer.close()  # Otherwise the host would wait for a launcher that has forgotten it.
+            arrival.writer.close()  # Otherwise the host would wait for a launcher that does not expect it any more.
             raise
         finally:
             self._beginning.remove(host)
@@ -391,7 +391,7 @@ class Reception:
         may_live = (alone if self.outlive is None else self.outlive) + FENCED_SECONDS
         while time.monotonic() - since < may_live:
             if self._offered.get(name, 0.0) > since:
-                return  # The host says that no agent lives there.
+                return  # The host has reported that it has no living agent.
             told_off = self._told_off.get(name, 0.0) > since
             if not silent and not told_off and time.monotonic() - since > REDIAL_SECONDS:
                 return

@@ -85,7 +85,7 @@ def _speaks_to_us(path: Path) -> bool:
     try:
         return path.name == NAME or b"[tool.farandole" in path.read_bytes()
     except OSError:
-        return False  # An invalid file of other tools: it has no settings of farandole.
+        return False  # A file of other tools that is not valid: it has no settings of farandole.
 
 
 def read(path: Path) -> Project:

@@ -26,7 +26,7 @@ from farandole.errors import LaunchError, SpecError
 ANSWER_SECONDS = 10.0
 # Seconds: a table of jobs does not wait long for a job that is stuck.
 _STATUS_SECONDS = 1.0
-# Seconds after which workers that do not end have been killed, and those that cannot be killed are given up.
+# Seconds after which workers have been killed, and those that cannot be killed are not waited for.
 END_SECONDS = 60.0
 _STOPPED_CODE = 143
 

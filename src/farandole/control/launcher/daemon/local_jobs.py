@@ -18,7 +18,7 @@ from farandole.control.launcher.daemon.client_requests import ask, status_of, st
 from farandole.control.launcher.daemon.jobs import JobDirectory, JobRecord, Jobs, jobs_of_this_user
 from farandole.errors import LaunchError, SpecError
 
-_NO_SUBMIT = "farandole run --min-np 1 -np 2 python train.py starts one here; farandole queue start makes a queue"
+_NO_SUBMIT = "farandole run --min-np 1 -np 2 python train.py starts one here; farandole queue start starts a queue"
 
 
 class LocalJobs:

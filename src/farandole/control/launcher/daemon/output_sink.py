@@ -62,8 +62,8 @@ class SeverableWriter:
 
     def sever(self) -> None:
         """Release the file behind the descriptor, from any thread: a blocked write and all later ones fail."""
-        # The writing thread may be anywhere. Before the kernel has looked the descriptor up, it finds the pipe without
-        # a reader. After that, the signal interrupts the write, or prevents it; Python writes once more, and finds that
+        # The writing thread may be at any point. If the kernel has not yet looked the descriptor up, it finds the pipe
+        # without a reader. Otherwise the signal interrupts or prevents the write; Python retries it, and finds the
         # pipe.
         with self._lock:
             if self._closed:

@@ -32,7 +32,7 @@ POLL_SECONDS = 1.0
 DNS_SECONDS = 5.0
 # A script or a name server that takes longer has failed.
 ANSWER_SECONDS = 60.0
-# Seconds without a first answer after which the user is told.
+# Seconds without a first answer after which the user is notified.
 SLOW_SECONDS = 5.0
 _SHOWN_LINES = 10
 _SHELL = "/bin/sh"

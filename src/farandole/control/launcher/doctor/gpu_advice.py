@@ -13,13 +13,13 @@ from farandole.control.launcher.doctor.findings import Finding
 from farandole.control.launcher.doctor.interfaces import is_usable
 from farandole.control.launcher.doctor.nccl_choice import REFUSALS, has_gpu_direct, is_near, pairs_of, rdma_ports
 
-# The first version of NCCL of which no abort is known to hang.
+# The first version of NCCL without known hangs of its abort.
 RELIABLE_ABORT = 22602
 # Two ranks may share a GPU from this version on, if a variable allows it.
 SHARED_GPU = 23000
 # A port locks the memory that it reads and writes.
 LOCKED_BYTES = 1 << 30
-# What to do about errors of CUDA's start that have one cause.
+# Hints for errors of CUDA's initialization that have a single cause.
 _CUDA_ERRORS = {
     "802": "on a machine with NVSwitches, systemctl start nvidia-fabricmanager",
     "803": "libcuda and the kernel module are of different versions: restart the machine after a driver update",

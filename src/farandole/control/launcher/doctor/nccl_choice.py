@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from farandole.control.agent.inspect.facts import Facts, GpuLink, Interface, RdmaDevice
 
-# From near to far, as NCCL's variables name the ways. NVLink is nearer than all of PCIe.
+# Levels from near to far, as NCCL's variables name them. NVLink is nearer than all of PCIe.
 _LEVELS = ("LOC", "NVL", "PIX", "PXB", "PHB", "SYS")
 # Numbers that these variables had as values in old versions.
 _OLD_LEVELS = ("LOC", "PIX", "PXB", "PHB", "PHB", "SYS")

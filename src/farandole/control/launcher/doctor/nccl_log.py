@@ -29,7 +29,7 @@ _CONNECTION = re.compile(
 _NETWORK = re.compile(r"Using network (.+)")
 _CHANNELS = re.compile(r"[0-9]+ coll channels, .*?([0-9]+) nvls channels")
 _VARIABLE = re.compile(r"(NCCL_\w+) set (?:by environment )?to (\S+)")
-# Variables that switch a way off, or choose one.
+# Variables that disable or choose a transport.
 _CHOOSING = frozenset(
     f"NCCL_{name}"
     for name in "P2P_DISABLE P2P_LEVEL SHM_DISABLE IB_DISABLE IB_HCA NET NET_GDR_LEVEL NET_GDR_READ SOCKET_IFNAME "
@@ -180,7 +180,7 @@ def _named(log: Log, init: re.Match[str]) -> Communicator:
     elif init["split"] is not None:
         name = f"of split {init['split']}, color {init['color']}"
     else:
-        # Old versions print nothing that tells two communicators of one size apart.
+        # Old versions print nothing that distinguishes two communicators of the same size.
         name = f"of {size} ranks"
     return log.communicators.setdefault(name, Communicator(name, size))
 

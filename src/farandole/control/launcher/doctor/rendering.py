@@ -25,7 +25,7 @@ _WIDTH = 15
 # Variables that name hosts and addresses.
 _HOSTS = re.compile(r"HOST|ADDR|ROSTER|LISTEN|NODE(LIST|FILE)")
 _LINE = 118
-# What nvidia-smi's names mean: the farthest part of the way over PCIe.
+# The meanings of nvidia-smi's names: the most distant part of the PCIe path.
 _WAYS = {
     "PIX": "one PCIe switch",
     "PXB": "several PCIe switches",
@@ -58,7 +58,7 @@ def render_host(facts: Facts, findings: Sequence[Finding], paint: Paint = plain)
     lines = [facts.system.hostname or "this machine", "", *_table(describe(facts))]
     lines += ["", "what can move tensors", "", *_table(_backend_rows(backends(facts)))]
     if jobs := taken(facts):
-        lines += ["", "what a job takes", "", *_table([(shape, [what]) for shape, what in jobs])]
+        lines += ["", "what a job uses", "", *_table([(shape, [what]) for shape, what in jobs])]
     if chosen := choices(facts):
         lines += ["", "what NCCL would choose", "", *_table(_grouped_rows(chosen))]
     return "\n".join([*lines, "", *render_findings(findings, paint), ""])

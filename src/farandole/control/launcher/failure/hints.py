@@ -126,7 +126,7 @@ def _by_end(plan: LaunchPlan, first: WorkerRecord, has_error: bool) -> str:
     if has_error:
         alone = "-np 1" if plan.size > 1 else shlex.join(plan.command)
         keep = "" if plan.output_dir else "; --output-dir DIR saves the whole output of every rank"
-        return f"check whether it fails by itself, too: {alone}{keep}"
+        return f"check whether it also fails by itself: {alone}{keep}"
     if first.exit_code is not None and first.exit_code < 0:
         return "to see where each thread was, add -x PYTHONFAULTHANDLER=1 before the command"
     if first.exit_code == 2 and re.search(rb"(?m)^usage: ", first.stderr_tail):

@@ -92,7 +92,7 @@ class Elastic:
             raise SpecError(f"a job cannot run with {self.min_size} workers", "use a number from 1 up for --min-np")
         if self.max_size is not None and self.max_size < self.min_size:
             raise SpecError(
-                f"the most workers, {self.max_size}, are fewer than the least, {self.min_size}",
+                f"the maximum of {self.max_size} workers is below the minimum of {self.min_size}",
                 "use a number from --min-np up for --max-np",
             )
         if self.slots is not None and self.slots < 1:

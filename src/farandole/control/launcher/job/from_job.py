@@ -66,7 +66,7 @@ def elastic_launch(
 
 
 def _of(job: JobSpec, launch: LaunchSpec) -> LaunchSpec:
-    # What the job says of itself goes before what holds for all jobs.
+    # Settings of the job override those of all jobs.
     settings = {**launch.settings, **worker_settings.with_start_timeout({}, job.environment)}
     if job.checkpoint:
         settings |= {"checkpoint_dir": job.checkpoint, "resume": "auto"}

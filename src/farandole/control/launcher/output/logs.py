@@ -70,5 +70,5 @@ def _next_attempt(directory: Path) -> Path:
         try:
             attempt.mkdir()
             return attempt
-        except FileExistsError:  # Another run was faster.
+        except FileExistsError:  # Another run has used this number first.
             number += 1

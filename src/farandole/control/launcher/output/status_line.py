@@ -178,7 +178,7 @@ def find_slowest(waiting: Mapping[int, float]) -> Slowest | None:
     slow = tuple(sorted(rank for rank, part in waiting.items() if part - least <= (most - least) / 4))
     others = [part for rank, part in waiting.items() if rank not in slow]
     if len(slow) > len(others):
-        return None  # Most wait equally little and a few wait for them: those few are fast, and no rank is slow.
+        return None  # Most ranks hardly wait, and a few wait for them: these few are fast, and no rank is slow.
     longer = statistics.fmean(others) - statistics.fmean(waiting[rank] for rank in slow)
     return Slowest(slow, min(1.0, longer))
 

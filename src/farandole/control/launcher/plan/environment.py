@@ -103,7 +103,7 @@ def place_variables(rank: int, size: int, place: Place) -> dict[str, str]:
 
 def place_of(worker: int, slot: int, size: int) -> dict[str, str]:
     """Return the variables for a worker's place, as far as they are known before its first world."""
-    # A newcomer's number may exceed the size: scripts that read it only want to tell workers apart.
+    # A newcomer's number may exceed the size: scripts that read it only use it to distinguish workers.
     place = {"RANK": worker, "SIZE": max(size, worker + 1), "LOCAL_RANK": slot}
     variables = {f"{prefix}{name}": str(value) for prefix in PLACE_PREFIXES for name, value in place.items()}
     return {

@@ -116,7 +116,7 @@ class _Deciding:
         elif isinstance(event, HostLost):
             self._host_lost(event)
         elif isinstance(event, Leaves):
-            # First whether another worker is started instead: that decides whether this one may leave.
+            # The slot rules first: whether another worker is started instead decides whether this one may leave.
             self._slots(event)
             self._roster(event)
         elif isinstance(event, Resized):
@@ -135,7 +135,7 @@ class _Deciding:
             self._end(EndJob("", grace=0.0))
             return
         workers = count(size_of(self.state), "worker")
-        self.actions.append(Say(f"farandole: {event.why}: ending {workers}; once more to kill them"))
+        self.actions.append(Say(f"farandole: {event.why}: ending {workers}; repeat to kill them"))
         self._end(EndJob("", grace=event.grace, stop_code=event.code))
 
     def take_over(self) -> None:
@@ -210,7 +210,7 @@ class _Deciding:
         """Accept a step of the slot rules or the fixed rules, and inform the roster about its actions."""
         self.state, actions, reason = step
         self.reasons.append(reason)
-        # Before any worker is asked to leave: the last one that holds the state stays for those that will be started.
+        # Before any worker is asked to leave: the last holder of the state stays for workers that will be started.
         if (
             isinstance(self.state.roster, elastic.ElasticState)
             and not self.state.roster.promised

@@ -134,7 +134,7 @@ def _slot_failed(
         return _quarantine(state, label, now)
     words = f"another one starts on {label} in {wait:g} s: {failures} have failed there in a row"
     tells = wait > 0 and not state.closing
-    return state, [Say(f"farandole: in the place of worker {worker}, {words}")] if tells else []
+    return state, [Say(f"farandole: to replace worker {worker}, {words}")] if tells else []
 
 
 def _quarantine(state: JobState, label: str, now: float) -> tuple[JobState, list[SlotAction]]:

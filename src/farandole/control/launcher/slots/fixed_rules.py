@@ -46,7 +46,7 @@ def _worker_ended(state: JobState, event: WorkerEnded, now: float) -> Step:
     over = [blame for blame in state.blames if blame.blamed == event.worker]
     if living(state):
         return _end_for(state, over)
-    # What workers left running must go too.
+    # Processes that workers have left behind must also end.
     state, actions, reason = _end_for(state, list(state.blames))
     return state, [*actions, EndJob("")], reason
 

@@ -97,7 +97,7 @@ def note(state: JobState, event: SlotEvent, now: float) -> Step:
     if isinstance(event, WorkerEnded):
         return worker_ended(state, event, now)
     if isinstance(event, Resized):
-        return state, [], ""  # The roster has the new size, and has said so.
+        return state, [], ""  # The roster has the new size, and gives the reason.
     return state, [], "time has passed"
 
 

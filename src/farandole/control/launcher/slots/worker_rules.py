@@ -82,7 +82,7 @@ def end_if_over(state: JobState, now: float) -> tuple[JobState, list[SlotAction]
             return state, []
         hint = "--blacklist-cooldown-range gives hosts another chance"
         return state, [EndJob("all hosts are blacklisted", hint)]
-    # Spares wait for a world that will never come.
+    # Spares wait for a world that will never begin.
     left = [worker for worker in here if not state.generation or worker in state.world]
     return state, [] if left else [EndJob("")]
 

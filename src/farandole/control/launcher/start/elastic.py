@@ -73,7 +73,7 @@ def first_state(spec: LaunchSpec) -> JobState:
         blacklist=elastic.blacklist or elastic.cooldown is not None,
         cooldown=elastic.cooldown,
     )
-    # Agents that dial outlive their launcher: only by then have the workers of a silent host certainly ended.
+    # Agents that dial outlive their launcher: the workers of a silent host have certainly ended only after this time.
     certain = elastic.search_timeout + FENCED_SECONDS + _MARGIN_SECONDS if elastic.hosts_dial else 0.0
     limits = Limits(
         elastic.min_size,

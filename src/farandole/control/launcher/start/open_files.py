@@ -6,7 +6,7 @@ import resource
 
 from farandole.errors import SpecError
 
-# Of a usual hard limit of half a million or more, a part: some programs that workers start go through all numbers.
+# Only a part of the usual hard limit of half a million or more: some programs iterate over all descriptors.
 ENOUGH = 65536
 _FOR_WORKER = 2
 _FOR_LAUNCHER = 64

@@ -126,7 +126,7 @@ def read_failover_state(store: FailoverStore | None) -> FailoverState | None:
         here = ClockReading()
         clock, state = decode(_content(store, STATE), tuple[ClockReading, JobState])
         facts: LauncherFacts
-        written_at, facts = pickle.loads(_content(store, LAUNCHER))  # Written by us, where no other user can write.
+        written_at, facts = pickle.loads(_content(store, LAUNCHER))  # Only this user can write it.
     except Exception as error:  # A file of another version may raise any error.
         raise NotTakenOver(
             f"the files of the killed launcher cannot be read: {error}",

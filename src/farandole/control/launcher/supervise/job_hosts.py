@@ -176,7 +176,7 @@ class JobHosts:
         try:
             await agent.ready()  # An agent that is taken over is reached only now.
         except AgentLost:
-            return  # Its listener notices that, too.
+            return  # Its listener also notices that.
         await agent.watch(self._spec.host_timeout)
 
     def _take(self, job_host: JobHost, message: FromAgent) -> None:
@@ -223,5 +223,5 @@ class JobHosts:
             alone = OUTLIVE_SECONDS if self._outlive and not lost.silent else self._spec.host_timeout
             await asyncio.sleep(max(0.0, alone + FENCED_SECONDS - since))
         elif not lost.silent:
-            # Without an answer nothing is known; the agent there ends its workers by itself.
+            # Without an answer nothing is known; the agent on that host ends its workers by itself.
             self._context.log(f"host {job_host.host.label} cannot be reached to see whether anything is left there")

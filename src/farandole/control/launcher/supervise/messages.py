@@ -97,7 +97,7 @@ def take_over_message(workers: int, hosts: int, seconds: float, lost: int) -> st
         lost: bytes of output that were dropped meanwhile.
     """
     where = f"{count(workers, 'worker')} on {count(hosts, 'host')} {'goes' if workers == 1 else 'go'} on"
-    missing = f"; of what was printed meanwhile, {lost} bytes are lost" if lost else ""
+    missing = f"; {lost} bytes of the output printed meanwhile are lost" if lost else ""
     return f"farandole: the launcher was killed; another one has taken over after {duration(seconds)}: {where}{missing}"
 
 
@@ -177,7 +177,7 @@ def how_in_words(how: str) -> str:
         >>> how_in_words("was killed by SIGKILL"), how_in_words("its process ended without saying goodbye")
         (' was killed by SIGKILL', ': its process ended without saying goodbye')
     """
-    how = how.partition(", so ")[0]  # The rest is for readers of the traceback.
+    how = how.partition(", so ")[0]  # The rest is only useful with the traceback.
     return f": {how}" if how.startswith(("it ", "its ")) else f" {how}"
 
 

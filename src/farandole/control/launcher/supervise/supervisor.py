@@ -134,7 +134,7 @@ class Supervisor:
         worker = self.workers.of_rank(rank, self.state.world)
         worker.job_host.agent.send(SendSignal(number, worker.number))
         named = f"rank {rank} on {worker.host} gets {signal_name(number)}"
-        follows = follows_a_loss(self.state) if number == signal.SIGKILL else "what it does then is up to its program"
+        follows = follows_a_loss(self.state) if number == signal.SIGKILL else "its program decides what happens then"
         return f"{named}; {follows}"
 
     def pause(self) -> None:
@@ -253,7 +253,7 @@ class Supervisor:
         elif isinstance(action, events.StartWorker):
             job_host = self.hosts.ready[action.label]
             inherited = self._context.machine.environment
-            # A host's slots may have become others since it was made ready.
+            # A host's slots may have changed since it was prepared.
             numbers = self.hosts.known.hosts.get(action.label, job_host.host).slot_numbers
             order = job_host.order(action.worker, action.slot, expected_size(self.state), inherited, numbers)
             self.workers.add(action.worker, job_host)
@@ -289,7 +289,7 @@ class Supervisor:
         """Report and record a world, once the reasons for its losses are known."""
         await self.messages.world(world, seconds)
         self.history.world_begins(world, self.workers, at)
-        self.failover.changes()  # A successor must know it, too.
+        self.failover.changes()  # A successor must know it as well.
 
     def _show_places(self) -> None:
         self.status.workers_placed(

@@ -25,9 +25,9 @@ from farandole.control.launcher.supervise.roster_port import PortLost, listen_ag
 from farandole.control.launcher.supervise.supervisor import Supervisor
 from farandole.control.launcher.supervise.workers import Worker, Workers
 
-# Seconds within which a host must lead to its agent; otherwise it is lost like one that falls silent.
+# Seconds within which a host's agent must be connected; otherwise the host counts as lost.
 TAKE_OVER_SECONDS = 15.0
-# Seconds between two attempts to start the process that leads to an agent.
+# Seconds between two attempts to start the process that connects to an agent.
 _REST_SECONDS = 0.5
 
 
@@ -51,7 +51,7 @@ async def take_over(
     job.service.pause()
     job.hosts.known = left.hosts
     job.history.go_on_from(left.history)
-    # Already now: workers that wait tell which others have ended, and so need not be waited for.
+    # Already now: workers that wait report which others have ended, and so need not be waited for.
     listening = asyncio.create_task(listen_again(listen, setup.roster, console.say, lambda: not job.ends))
     try:
         told = await take_over_hosts(left, setup, job.hosts, job.workers, lambda label: _holds_up(job, left, label))
@@ -94,7 +94,7 @@ def _decide_on_missed_events(job: Supervisor) -> None:
     for worker in [each for each in job.workers.by_number.values() if each.record.ended and not each.over.is_set()]:
         job.worker_over(worker)
     for number in living(job.state).keys() - job.workers.by_number.keys():
-        # Its host was being left, and no agent would report its end any more.
+        # Its host was being released, and no agent would report its end any more.
         lost = "lost with its launcher"
         job.happened(events.WorkerEnded(number, events.KILLED, lost, f"was {lost}"))
     for site in [each for each in job.state.sites if each.phase == "reaching"]:

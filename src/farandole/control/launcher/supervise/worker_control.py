@@ -30,7 +30,7 @@ from farandole.control.roster.service import RosterService
 
 # Seconds that the last message of a dead worker may take through its roster connection.
 LAST_WORDS_SECONDS = 0.2
-# Seconds that a worker may be stopped, and half a second to notice that, before it is excluded.
+# Seconds that a worker may be stopped before it is excluded, including half a second to notice it.
 STALLED_SECONDS = 0.75
 
 

@@ -191,7 +191,7 @@ class Workers:
             )
         worker = self.by_number.get(world[rank])
         if worker is None or worker.record.ended:
-            raise SpecError(f"rank {rank} has ended already", "farandole status shows which workers live")
+            raise SpecError(f"rank {rank} has ended already", "farandole status shows which workers are running")
         return worker
 
     def host_of(self, number: int) -> str:
