@@ -1,4 +1,4 @@
-"""farandole for Keras, with TensorFlow, PyTorch or JAX behind it. Horovod's names are our names.
+"""farandole for Keras on TensorFlow, PyTorch or JAX, with Horovod's names.
 
 Example:
     >>> import farandole.keras as hvd

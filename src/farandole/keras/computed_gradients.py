@@ -1,8 +1,8 @@
-"""Gradients that an optimizer computes itself, as those of Keras 2 do: `compute_gradients`, and then a step with them.
+"""Gradients that the optimizer itself computes, as in Keras 2: `compute_gradients`, and then a step with them.
 
-Scripts for Horovod, whose optimizers reduce gradients there, look at what comes back, or change it, before the step. So
-it is reduced there here, too, and that step takes it as it is; any other step reduces the gradients that it gets.
-Horovod's names are our names. This needs TensorFlow.
+Horovod's optimizers reduce gradients in `compute_gradients`, and its scripts read or change the result before the step.
+So `compute_gradients` also reduces them here, and the step with them does not; any other step reduces the gradients
+that it gets. The names are Horovod's. This needs TensorFlow.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class PassCounter:
     """A counter of backward passes, with the attributes that Horovod's has."""
 
     def __init__(self, counter: Any) -> None:
-        """Make one.
+        """Create a counter.
 
         Args:
             counter: the number of passes of the next step so far, a tensor.
@@ -27,16 +27,16 @@ class PassCounter:
 
 
 class ComputedGradients:
-    """A mixin for optimizers that computes gradients, the first half of `minimize`; its subclasses reduce them."""
+    """A mixin for optimizers with the first half of `minimize`, which computes gradients; subclasses reduce them."""
 
     _farandole: GradientReduction
     _farandole_computed: Any = None
-    """Where, and for which variables, gradients were computed that no step has taken yet."""
+    """The graph and the variables of computed gradients that no step has used yet."""
 
     def compute_gradients(self, loss: Any, var_list: Any, tape: Any = None) -> list[tuple[Any, Any]]:
-        """Return pairs of a gradient, which is reduced over all ranks, and its variable; for a step with them.
+        """Return pairs of a gradient, reduced over all ranks, and its variable, for a step with them.
 
-        With several backward passes for each step, they are this rank's own: the step reduces them.
+        With several backward passes per step, the gradients are this rank's own: the step reduces them.
 
         Args:
             loss: a tensor, or a function that returns it.
@@ -48,7 +48,7 @@ class ComputedGradients:
     def _compute_gradients(
         self, loss: Any, var_list: Any, grad_loss: Any = None, tape: Any = None
     ) -> list[tuple[Any, Any]]:
-        """Do the same, with gradients of the loss itself."""
+        """Do the same, with given gradients of the loss."""
         pairs = self._own_gradients(loss, var_list, grad_loss, tape)
         if self._several_passes():
             return pairs
@@ -77,7 +77,7 @@ class ComputedGradients:
         """Return whether several backward passes make one step."""
 
     def _are_computed(self, variables: Sequence[Any]) -> bool:
-        """Return whether the gradients of this step are those that were computed last, and forget these."""
+        """Return whether the gradients of this step are the last computed ones, and reset the record of these."""
         computed, self.__dict__["_farandole_computed"] = self._farandole_computed, None
         return computed is not None and computed == self._place(variables)
 

@@ -32,22 +32,22 @@ __all__ = [
 
 
 class KerasState(ModelState):
-    """The state of a model and its optimizer, of whatever backend.
+    """The state of a model and its optimizer, for any backend.
 
     Example:
         >>> state = hvd.elastic.KerasState(model, batch=0, epoch=0)
     """
 
     def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
-        """Make a state.
+        """Create a state.
 
         Args:
-            model: built.
-            optimizer: None: the one that the model was compiled with.
-            kwargs: more attributes, with their first values, which can be pickled.
+            model: the model, which must be built.
+            optimizer: the optimizer; None: the one that the model was compiled with.
+            kwargs: further attributes with their initial values, which must be picklable.
 
         Raises:
-            ValueError: the model is not built, or an attribute would hide a method.
+            ValueError: the model is not built, or an attribute has the name of a method.
         """
         check_built("model", model)
         self.model = model
@@ -64,14 +64,14 @@ class KerasState(ModelState):
         super().save()
 
     def restore(self) -> None:
-        """Go back to the committed values."""
+        """Return to the committed values."""
         # With JAX, a step that has failed leaves no variable as it was.
         for variable, value in zip(self._own_variables(), self._own, strict=False):
             variable.assign(value)
         super().restore()
 
     def on_reset(self) -> None:
-        """Run the reset callbacks, whose steps are each worker's own: the state is synced after them."""
+        """Run the reset callbacks, whose steps are local to each worker: the state is synced after them."""
         with left_out.during_reset():
             super().on_reset()
 
@@ -79,7 +79,7 @@ class KerasState(ModelState):
         return [variable.numpy().copy() for variable in self._own_variables()]
 
     def _own_variables(self) -> list[Any]:
-        """Return the variables that other workers do not get: states of random generators, and counts of metrics."""
+        """Return the variables that are not synced: states of random generators, and counts of metrics."""
         if sessions.is_on():
             return []  # There, a step that has failed has written nothing.
         _attach(self.model)
@@ -105,7 +105,7 @@ class KerasState(ModelState):
 
 
 def _attach(model: Any) -> None:
-    """Let the variables of a model have its state: with JAX, they do not while an epoch lasts."""
+    """Write a model's state to its variables: with JAX, they do not have it during an epoch."""
     if hasattr(model, "jax_state_sync"):
         model.jax_state_sync()
 
@@ -120,13 +120,13 @@ StateType = TypeVar("StateType", bound=State)
 
 
 def run(func: Callable[Concatenate[StateType, P], R]) -> Callable[Concatenate[StateType, P], R | None]:
-    """Return a training function that goes on when workers are lost, come or leave.
+    """Return a training function that continues when workers are lost, join or leave.
 
-    As in `worker.elastic.run_decorator`; collectives that fail inside of `fit` count as well. Any other error of the
-    backend's is the script's.
+    It does the same as in `worker.elastic.run_decorator`, also for collectives that fail in `fit`. Other errors of the
+    backend are raised to the script.
 
     Args:
-        func: takes a `State` as its first argument.
+        func: a function that takes a `State` as its first argument.
 
     Example:
         >>> @hvd.elastic.run
@@ -150,15 +150,15 @@ def run(func: Callable[Concatenate[StateType, P], R]) -> Callable[Concatenate[St
 
 
 class CommitStateCallback(Callback):
-    """Commits a state after some batches, and at the end of each epoch."""
+    """Commits a state after a number of batches, and at the end of each epoch."""
 
     def __init__(self, state: State, batches_per_commit: int = 1) -> None:
-        """Make one.
+        """Create the callback.
 
         Args:
             state: the state to commit.
-            batches_per_commit: the number of batches between commits; a larger one costs less, but loses more when a
-                worker is lost.
+            batches_per_commit: the number of batches between commits; a larger number costs less, but more work is lost
+                with a worker.
         """
         super().__init__()
         self.state = state
@@ -166,18 +166,18 @@ class CommitStateCallback(Callback):
         self.batches_remaining = batches_per_commit
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Count anew, so that all ranks commit at the same time."""
+        """Count from 0, so that all ranks commit at the same time."""
         self.batches_remaining = self.batches_per_commit
 
     def on_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Commit, if it is time."""
+        """Commit, if this is due."""
         self.batches_remaining -= 1
         if self.batches_remaining == 0:
             self.commit()
             self.batches_remaining = self.batches_per_commit
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Commit."""
+        """Commit the state."""
         self.commit()
 
     def commit(self) -> None:
@@ -186,20 +186,20 @@ class CommitStateCallback(Callback):
 
 
 class UpdateBatchStateCallback(Callback):
-    """Writes the number of the batch into a state's `batch`, and lets the epoch be as much shorter after a reset."""
+    """Stores the number of the batch in a state's `batch`, and skips these batches of the epoch after a reset."""
 
     def __init__(self, state: Any) -> None:
-        """Make one; the state has an attribute `batch`."""
+        """Create the callback, for a state with an attribute `batch`."""
         super().__init__()
         self.state = state
         self.steps_per_epoch: int | None = None
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Forget the length of the epoch, which is another one in another world."""
+        """Reset the length of the epoch, which differs between worlds."""
         self.steps_per_epoch = None
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Let the epoch have only the rest of its steps."""
+        """Limit the epoch to its remaining steps."""
         if (self.params or {}).get("steps"):
             if self.steps_per_epoch is None:
                 self.steps_per_epoch = self.params["steps"]
@@ -210,21 +210,21 @@ class UpdateBatchStateCallback(Callback):
         self.state.batch = batch
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Begin with the first batch again."""
+        """Reset the batch to 0."""
         self.state.batch = 0
 
 
 class UpdateEpochStateCallback(Callback):
-    """Writes the number of the epoch into a state's `epoch`, counted on from one `fit` to the next after a reset."""
+    """Stores the number of the epoch in a state's `epoch`, and continues the count in the next `fit` after a reset."""
 
     def __init__(self, state: Any) -> None:
-        """Make one; the state has an attribute `epoch`."""
+        """Create the callback, for a state with an attribute `epoch`."""
         super().__init__()
         self.state = state
         self.initial_epoch = state.epoch
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Count from the state's epoch on: Keras counts from 0."""
+        """Count from the state's epoch, because Keras counts from 0."""
         self.initial_epoch = self.state.epoch
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:

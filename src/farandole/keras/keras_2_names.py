@@ -8,7 +8,7 @@ import keras
 
 
 class VariableList(list):
-    """The variables of an optimizer, which scripts for Keras 2 get by a call."""
+    """The variables of an optimizer, as a list that can be called, as scripts for Keras 2 do."""
 
     def __call__(self) -> VariableList:
         """Return the list."""
@@ -16,13 +16,13 @@ class VariableList(list):
 
 
 def learning_rate(optimizer: Any) -> Any:
-    """Return the learning rate; with TensorFlow its variable, which `keras.backend.set_value` takes as well."""
+    """Return the learning rate; with TensorFlow its variable, which `keras.backend.set_value` also accepts."""
     rate = optimizer.learning_rate
     return rate.value if isinstance(rate, keras.Variable) and keras.config.backend() == "tensorflow" else rate
 
 
 def set_learning_rate(optimizer: Any, rate: Any) -> None:
-    """Set it."""
+    """Set the learning rate."""
     optimizer.learning_rate = rate
 
 
@@ -30,7 +30,7 @@ lr = property(learning_rate, set_learning_rate, doc="The learning rate, under th
 
 
 def install() -> None:
-    """Give them to all optimizers of Keras 3 in this process; no-op if they have them."""
+    """Add the attributes to all optimizers of Keras 3 in this process; no-op if they have them."""
     base = next(each for each in keras.optimizers.Optimizer.__mro__ if "learning_rate" in vars(each))
     if hasattr(base, "lr"):
         return

@@ -1,14 +1,14 @@
 """Changes to Keras' own methods for a model whose optimizer is distributed.
 
-A script only says `model.compile(optimizer=hvd.DistributedOptimizer(optimizer))`. What follows from it is arranged in
-the methods that Keras calls then, each of which does the same as before for other optimizers:
+A script only calls `model.compile(optimizer=hvd.DistributedOptimizer(optimizer))`. The methods that Keras then calls
+are changed for this optimizer, and do the same as before for others:
 
-- `compile`: XLA, which cannot compile collectives on the TensorFlow backend, is left out there; and an argument of
+- `compile`: XLA, which cannot compile collectives on the TensorFlow backend, is switched off there; and an argument of
   Keras 2 that Horovod's examples pass is dropped.
 - `make_train_function`: the ranks' weights are compared, errors of a collective are raised as farandole's, and steps
   are counted.
-- `LossScaleOptimizer`: gradients are reduced before it looks whether they are finite, as all ranks have to find the
-  same.
+- `LossScaleOptimizer`: gradients are reduced before it checks whether they are finite, because all ranks must have the
+  same result.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LEFT_OUT = "_farandole_left_out"
 
 
 def install(is_distributed: Callable[[Any], bool], take_over: Callable[[Any], None]) -> None:
-    """Arrange it in this process; no-op if it is.
+    """Install the changes in this process; no-op if they are installed.
 
     Args:
         is_distributed: a function that returns whether an optimizer is distributed.
@@ -45,7 +45,7 @@ def install(is_distributed: Callable[[Any], bool], take_over: Callable[[Any], No
 
 
 def install_for_keras_2(model_class: Any, is_distributed: Callable[[Any], bool]) -> None:
-    """Arrange it for tf_keras, as far as that needs it; no-op if it is."""
+    """Install the changes that tf_keras needs; no-op if they are installed."""
     _wrap(model_class, "make_train_function", lambda plain: _make_train_function(plain, is_distributed, "tensorflow"))
 
 

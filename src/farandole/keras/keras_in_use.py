@@ -10,7 +10,7 @@ import keras
 
 
 def _keras() -> Any:
-    """Return Keras 3; tf_keras where TensorFlow is told to have that as `tf.keras`."""
+    """Return Keras 3, or tf_keras if TensorFlow is configured to use it as `tf.keras`."""
     if os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true"):
         return importlib.import_module("tf_keras")
     return keras

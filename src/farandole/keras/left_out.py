@@ -1,7 +1,6 @@
 """Phases in which gradients are not reduced, because the resulting state is replaced by that of other workers.
 
-This holds before a new worker of a job begins to train, and in reset callbacks, in which Horovod's scripts train for a
-step.
+These are: before a new worker of a job begins to train, and in reset callbacks, in which Horovod's scripts take a step.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Keras 2, as tf_keras: its optimizers, old and new ones, get their gradients by `apply_gradients`."""
+"""Keras 2, as tf_keras: its optimizers, both old and new ones, get their gradients in `apply_gradients`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from farandole.worker.gradients.wrapper_options import WrapperOptions
 
 
 class Distributed(ComputedGradients):
-    """A mixin that precedes the wrapped optimizer's class."""
+    """A mixin class in front of the wrapped optimizer's class."""
 
     _farandole_options: WrapperOptions
     _farandole: GradientReduction
@@ -28,7 +28,7 @@ class Distributed(ComputedGradients):
         _prepare(self)
 
     def register_local_var(self, variable: Any) -> None:
-        """Let the gradient of a variable be each rank's own, as in `farandole.keras.optimizer`."""
+        """Mark a variable as local: its gradient is not reduced, as in `farandole.keras.optimizer`."""
         self._farandole.register_local(variable)
 
     @property
@@ -39,7 +39,7 @@ class Distributed(ComputedGradients):
         return self._farandole_options.passes > 1
 
     def apply_gradients(self, grads_and_vars: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
-        """Reduce the gradients, and do the wrapped optimizer's step."""
+        """Reduce the gradients, and take the wrapped optimizer's step."""
         pairs = list(grads_and_vars)
         plain = super().apply_gradients  # type: ignore[misc]
         if self._are_computed([variable for _, variable in pairs]):
@@ -79,7 +79,7 @@ def _at_the_last(is_last: Any, step: Callable[[], Any], iterations: Any) -> Any:
 
 
 def _tf_keras() -> Any:
-    """Return tf_keras if the program uses it; a program that has one of its optimizers does."""
+    """Return tf_keras if the program uses it; a program with one of its optimizers uses it."""
     return sys.modules.get("tf_keras")
 
 
@@ -92,10 +92,10 @@ def is_optimizer(optimizer: Any) -> bool:
 
 
 def distributed(optimizer: Any, options: WrapperOptions, name: str | None) -> Any:
-    """Return an optimizer that shares all that the given one has, and reduces gradients.
+    """Return an optimizer that shares the given one's state, and reduces gradients.
 
     Raises:
-        ValueError: op=Adasum; or the optimizer scales the loss.
+        ValueError: op is Adasum, or the optimizer scales the loss.
     """
     if options.op == Adasum:
         raise InvalidRequestError("Adasum is not available for optimizers of Keras 2: use Keras 3, or op=hvd.Average.")

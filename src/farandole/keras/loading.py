@@ -1,4 +1,4 @@
-"""Models from files, with their optimizers made distributed."""
+"""Loading models from files, with distributed optimizers."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def load_model(
     Args:
         filepath: a file that `model.save` has written, with farandole or without.
         custom_optimizers: classes of optimizers that Keras does not have.
-        custom_objects: other things that it does not have, by their names.
-        compression: as in `DistributedOptimizer`.
-        legacy_opts: accepted; older optimizers are recognized.
+        custom_objects: other objects that Keras does not have, by name.
+        compression: the same as for `DistributedOptimizer`.
+        legacy_opts: ignored; older optimizers are recognized.
 
     Example:
         >>> model.save("digits.keras")

@@ -1,7 +1,7 @@
-"""`DistributedOptimizer`: any optimizer of Keras, stepping with gradients that are reduced over all workers.
+"""`DistributedOptimizer`: any Keras optimizer, whose steps use gradients that are reduced over all workers.
 
-Keras 3 has one place through which all gradients go, whether in `fit`, `train_on_batch` or a loop of the user's: the
-optimizer's `apply` (which `stateless_apply` calls, too). That is where they are reduced.
+In Keras 3, all gradients pass through the optimizer's `apply`, in `fit`, `train_on_batch` or the user's own loop
+(`stateless_apply` also calls it). So they are reduced there.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from farandole.worker.gradients.wrapper_options import WrapperOptions, checked
 
 
 class Distributed(ComputedGradients):
-    """A mixin that precedes the wrapped optimizer's class."""
+    """A mixin class in front of the wrapped optimizer's class."""
 
     _farandole_options: WrapperOptions
     _farandole: GradientReduction
     _farandole_in_step = False
-    """Whether the wrapped optimizer computes a step, for which `iterations` is what it is to Keras."""
+    """Whether the wrapped optimizer computes a step, in which `iterations` must have Keras' value."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._farandole: GradientReduction = reduction(self._farandole_options, self._key_of)
 
     def __reduce__(self) -> Any:
-        """Travel as Keras' optimizers do, by what is saved of them."""
+        """Pickle the optimizer by its saved form, as Keras does."""
         plain: Any = super().__reduce__()
         return _unpickled, (*plain[1], self._farandole_options)
 
@@ -62,23 +62,23 @@ class Distributed(ComputedGradients):
         return self.iterations if passes is None else passes  # type: ignore[attr-defined]
 
     def register_local_var(self, variable: Any) -> None:
-        """Let the gradient of a variable be each rank's own.
+        """Mark a variable as local: its gradient is not reduced.
 
         It is divided by the number of ranks, unless scale_local_gradients=False was passed.
         """
         self._farandole.register_local(variable)
 
     def apply_gradients(self, grads_and_vars: Iterable[Any], **of_keras_2: Any) -> Any:
-        """Reduce the gradients, and do the wrapped optimizer's step.
+        """Reduce the gradients, and take the wrapped optimizer's step.
 
         Args:
             grads_and_vars: pairs of a gradient and its variable.
-            of_keras_2: `name` and the like, as the optimizers of Keras 2 take, without effect.
+            of_keras_2: arguments of Keras 2's optimizers, such as `name`, which are ignored.
         """
         return super().apply_gradients(grads_and_vars)  # type: ignore[misc]
 
     def apply(self, grads: Sequence[Any], trainable_variables: Iterable[Any] | None = None) -> None:
-        """Reduce the gradients, and do the wrapped optimizer's step."""
+        """Reduce the gradients, and take the wrapped optimizer's step."""
         gradients: list[Any] = list(grads)
         given = trainable_variables if trainable_variables is None else list(trainable_variables)
         variables = self._trainable_variables if given is None else given  # type: ignore[attr-defined]
@@ -110,7 +110,7 @@ class Distributed(ComputedGradients):
     def _reduced_at_the_end(self, gradients: list[Any], variables: list[Any], steps: int) -> list[Any]:
         """Return this pass's own gradients; at the end of a step, the reduced ones of all its passes.
 
-        Keras adds to them what it has accumulated, so that is taken out of there.
+        Keras adds its accumulated gradients to them, so these are subtracted.
         """
         places = [index for index, gradient in enumerate(gradients) if gradient is not None]
         kept = [self._accumulated_gradients[self._get_variable_index(variables[index])] for index in places]  # type: ignore[attr-defined]
@@ -139,7 +139,7 @@ class Distributed(ComputedGradients):
         return results
 
     def _step_and_combine(self, gradients: list[Any], variables: list[Any], given: list[Any] | None) -> None:
-        """Take a step of this rank's own, and combine the changes of all ranks."""
+        """Take this rank's own step, and combine the changes of all ranks."""
         before = [ops.copy(variable) for variable in variables]
         self._plain_apply(gradients, given)
         changes = [variable - start for variable, start in zip(variables, before, strict=True)]
@@ -152,14 +152,14 @@ class Distributed(ComputedGradients):
 
 
 class DistributedLossScale(Distributed):
-    """The same for the optimizer that scales the loss.
+    """The mixin for the optimizer that scales the loss.
 
-    It looks whether all gradients are finite, and all ranks have to find the same: so they are reduced before that.
-    With Adasum, each rank looks at its own ones and scales its own loss: a skipped step is a change of zero.
+    It checks whether all gradients are finite, and all ranks must have the same result: so they are reduced before.
+    With Adasum, each rank checks its own gradients and scales its own loss: a skipped step is a change of zero.
     """
 
     def stateless_apply(self, optimizer_variables: Any, grads: Sequence[Any], trainable_variables: Any) -> Any:
-        """Reduce the gradients, and do the wrapped optimizer's step."""
+        """Reduce the gradients, and take the wrapped optimizer's step."""
         plain: Any = super()
         variables = self._trainable_variables  # type: ignore[attr-defined]
         if self._farandole_options.op != Adasum or self._farandole_options.is_local():
@@ -199,31 +199,30 @@ def DistributedOptimizer(
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> Wrapped:
-    """Return an optimizer that does what the given one does, with gradients reduced over all workers.
+    """Return an optimizer that does the same as the given one, with gradients reduced over all workers.
 
-    The result is an instance of a subclass of the optimizer's class, under the same name, and begins with a copy of
-    its state. A model that is compiled with it is saved as if it were the given one.
+    The result is an instance of a subclass of the optimizer's class, under the same name, and begins with a copy of its
+    state. A model that is compiled with it is saved with the given optimizer.
 
     Args:
         optimizer: any optimizer of Keras 3, or of tf_keras.
         name: the name of the result; None: the optimizer's.
-        device_dense: accepted, without effect: gradients are reduced where they are.
-        device_sparse: the same.
-        compression: the form in which gradients are sent, such as `Compression.bf16`; None: as they are.
+        device_dense: ignored: gradients are reduced on their devices.
+        device_sparse: ignored.
+        compression: the form in which gradients are sent, such as `Compression.bf16`; None: uncompressed.
         sparse_as_dense: whether sparse gradients become dense; else their rows are gathered.
         gradient_predivide_factor: with Average, divide by this before the sum and by size / this after it.
-        op: Average or Sum; with Adasum, each rank takes a step of its own, and the *changes* of the variables are
-            combined.
-        backward_passes_per_step: the number of calls of `apply` whose gradients each rank adds up before one
-            reduction; the same as Keras' `gradient_accumulation_steps`, which may be set on the optimizer instead.
-        average_aggregated_gradients: whether these are averaged; else they are summed.
-        num_groups: the deprecated way to pass a number of `groups`.
-        groups: reduce gradients in this many groups of neighbours, or those of these lists of variables together.
+        op: Average or Sum; with Adasum, each rank takes its own step, and the *changes* of the variables are combined.
+        backward_passes_per_step: the number of calls of `apply` whose gradients each rank sums before one reduction;
+            the same as Keras' `gradient_accumulation_steps`, which may be set on the optimizer instead.
+        average_aggregated_gradients: whether these gradients are averaged instead of summed.
+        num_groups: deprecated; pass the number as `groups`.
+        groups: the number of groups of neighbours, or lists of variables, whose gradients are reduced together.
         process_set: the ranks that reduce; on others the optimizer is local.
         scale_local_gradients: whether gradients of local variables are divided by the number of ranks.
 
     Raises:
-        ValueError: an argument is wrong; or init() has not been called.
+        ValueError: an argument is not valid, or init() has not been called.
 
     Example:
         >>> optimizer = keras.optimizers.Adam(0.001 * hvd.size())
@@ -268,13 +267,13 @@ def DistributedOptimizer(
 
 
 def PartialDistributedOptimizer(optimizer: Wrapped, *args: Any, local_layers: Any = None, **kwargs: Any) -> Wrapped:
-    """Return a `DistributedOptimizer` that leaves the gradients of some layers to each rank.
+    """Return a `DistributedOptimizer` that does not reduce the gradients of some layers.
 
     Args:
         optimizer: the optimizer to wrap.
         args: further arguments of `DistributedOptimizer`.
         local_layers: a layer, or several.
-        kwargs: the same, by name.
+        kwargs: further arguments of `DistributedOptimizer`, by name.
 
     Raises:
         ValueError: `local_layers` are not layers, or `DistributedOptimizer` raises it.
@@ -287,7 +286,7 @@ def PartialDistributedOptimizer(optimizer: Wrapped, *args: Any, local_layers: An
 
 
 def _wrapped(optimizer: Any, options: WrapperOptions, config: dict[str, Any]) -> Any:
-    """Return a distributed copy of an optimizer, whose configuration that is."""
+    """Return a distributed copy of an optimizer with its configuration."""
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         config["inner_optimizer"] = _copy(type(optimizer.inner_optimizer), optimizer.inner_optimizer)
         made = distributed_class(type(optimizer), options)(**config)
@@ -324,14 +323,14 @@ def _check_passes(config: dict[str, Any], optimizer: Any) -> None:
 
 
 def _take_over(scaling: Any) -> None:
-    """Let a loss-scale optimizer, which has been made around a distributed one, reduce the gradients in its place."""
+    """Make a loss-scale optimizer around a distributed one reduce the gradients in its place."""
     inner = scaling.inner_optimizer
     object.__setattr__(scaling, "__class__", distributed_class(type(scaling), inner._farandole_options))
     scaling._farandole = inner._farandole.handed_over()
 
 
 def distributed_class(original: type, options: WrapperOptions) -> type:
-    """Return a subclass, under the same name, whose instances reduce gradients as the options say."""
+    """Return a subclass, under the same name, whose instances reduce gradients with the given options."""
     front = DistributedLossScale if issubclass(original, keras.optimizers.LossScaleOptimizer) else Distributed
     made = type(original)(
         original.__name__,
@@ -381,7 +380,7 @@ def _made(cls: Any, optimizer: Any, config: dict[str, Any]) -> Any:
 
 
 def _with_state(made: Any, optimizer: Any) -> Any:
-    """Let an optimizer have the state of another one of its kind, and return it."""
+    """Copy the state of another optimizer of the same class to an optimizer, and return it."""
     for each in ("", "_pattern", "_cache"):
         attribute = f"_exclude_from_weight_decay{each}"
         if hasattr(optimizer, attribute):

@@ -21,7 +21,7 @@ def reduction(options: WrapperOptions, key_of: Callable[[Any], Any], backend: st
 
     Args:
         options: the options of the reduction.
-        key_of: a function that returns a variable's key, the same for Keras' variable and the backend's inside it.
+        key_of: a function that returns a variable's key, which is the same for Keras' variable and the backend's in it.
         backend: the name of the backend whose tensors the gradients are; None: that of Keras 3.
     """
 

@@ -7,7 +7,7 @@ from keras.src.saving import object_registration
 
 
 def save_as(cls: type, original: type) -> None:
-    """Let Keras save instances of a class as if they were of another one."""
+    """Make Keras save instances of a class as instances of another one."""
     exported = api_export.REGISTERED_OBJS_TO_NAMES
     public = original
     if original.__module__.startswith("keras."):

@@ -30,7 +30,7 @@ def read_all(variables: Sequence[Any]) -> list[Any]:
 
 
 def write_all(variables: Sequence[Any], values: Sequence[Any]) -> None:
-    """Give variables values."""
+    """Assign values to variables."""
     _backend().batch_set_value(list(zip(variables, values, strict=True)))
 
 
@@ -42,7 +42,7 @@ def is_in_graph(value: Any) -> bool:
 
 
 def evaluated(make: Callable[[], Any]) -> Any:
-    """Return the value of a tensor, made in a graph of its own: the one of the models does not grow."""
+    """Return the value of a tensor that is created in a separate graph, so that the models' graph does not grow."""
     import tensorflow as tf
 
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -50,7 +50,7 @@ def evaluated(make: Callable[[], Any]) -> Any:
 
 
 def make_optimizer_variables(model: Any) -> None:
-    """Let the optimizer of a compiled model have its variables, which it makes with the graph of a step."""
+    """Make the optimizer of a compiled model create its variables, together with the graph of a step."""
     if getattr(model, "optimizer", None) is None or not hasattr(model, "_make_train_function"):
         return
     model._make_train_function()
@@ -60,7 +60,7 @@ def make_optimizer_variables(model: Any) -> None:
 
 
 def broadcast_variables(variables: Sequence[Any], root_rank: int) -> None:
-    """Give variables the values that the root has."""
+    """Assign the root's values to variables."""
     own = read_all(variables) if rank() == root_rank else None
     write_all(variables, broadcast_object(own, root_rank, name="keras.session"))
 

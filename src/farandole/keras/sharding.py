@@ -1,4 +1,4 @@
-"""Each worker's part of the data, for what `model.fit` takes."""
+"""Each worker's part of the data for `model.fit`."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Data = TypeVar("Data")
 
 
 def shard(data: Data, process_set: ProcessSet = global_process_set) -> Data:
-    """Return this worker's part of the data, as much as the others get; what is left over is left out.
+    """Return this worker's part of the data, which is as large as the others'; the remainder is omitted.
 
     Args:
-        data: a `keras.utils.PyDataset`, whose batches are given out; a `tf.data.Dataset`, whose elements are; or arrays
-            or tensors in any structure of tuples, lists and dicts, with one row for each sample. All workers have
-            the same data, in the same order.
-        process_set: among which ranks.
+        data: a `keras.utils.PyDataset`, whose batches are divided; a `tf.data.Dataset`, whose elements are divided; or
+            arrays or tensors in any structure of tuples, lists and dicts, with one row for each sample. All workers
+            have the same data, in the same order.
+        process_set: the ranks that share the data.
 
     Raises:
-        ValueError: this rank is not in the process set; the arrays have different lengths; or it is none of these.
+        ValueError: this rank is not in the process set; the arrays have different lengths; or `data` has another type.
 
     Example:
         >>> x, y = hvd.shard((x, y))
@@ -48,10 +48,10 @@ def shard(data: Data, process_set: ProcessSet = global_process_set) -> Data:
 
 
 class ShardedDataset(keras.utils.PyDataset):
-    """Every batch of a dataset whose number has this worker's place as remainder."""
+    """This worker's batches of a dataset: every n-th batch of n workers."""
 
     def __init__(self, dataset: Any, place: int, size: int) -> None:
-        """Give out batches of a dataset."""
+        """Create the part of worker `place` of `size`."""
         super().__init__(
             workers=dataset.workers,
             use_multiprocessing=dataset.use_multiprocessing,
@@ -74,9 +74,9 @@ class ShardedDataset(keras.utils.PyDataset):
         return self._dataset[index * self._size + self._place]
 
     def on_epoch_begin(self) -> None:
-        """Pass it on."""
+        """Notify the whole dataset."""
         self._dataset.on_epoch_begin()
 
     def on_epoch_end(self) -> None:
-        """Pass it on."""
+        """Notify the whole dataset."""
         self._dataset.on_epoch_end()

@@ -1,4 +1,4 @@
-"""The variables of a model, which are to be the same on all workers."""
+"""The variables of a model that must be the same on all workers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["broadcast_global_variables", "broadcast_variables", "model_variables
 
 
 def broadcast_global_variables(root_rank: int) -> None:
-    """Refuse, as Keras knows no global variables, and say what to do.
+    """Raise an error that says what to do instead: Keras has no global variables.
 
     Raises:
         RuntimeError: always.
@@ -26,6 +26,6 @@ def broadcast_global_variables(root_rank: int) -> None:
 def model_variables(model: Any) -> list[Any]:
     """Return the variables that must be the same on all workers: weights, and the state of the optimizer.
 
-    The state of layers' random generators is left out: each worker drops out other units.
+    The state of layers' random generators is omitted: each worker drops out different units.
     """
     return [*model.weights, *(variables_of(getattr(model, "optimizer", None)) or ())]

@@ -22,12 +22,14 @@ _checks: WeakKeyDictionary[GradientReduction, ParameterCheck] = WeakKeyDictionar
 
 
 def compare_weights(model: Any, arguments: Sequence[Any], backend: str) -> None:
-    """Compare the ranks' trainable weights before a step of a model, if that is due, and tell the user the outcome.
+    """Compare the ranks' trainable weights before a step of a model, if this is due, and report the outcome to the
+    user.
 
-    Nothing is compared before the first step, because scripts may broadcast after it, once it has made all variables.
+    Nothing is compared before the first step, because scripts may broadcast after it, once it has created all
+    variables.
 
     Args:
-        model: a model whose optimizer may be distributed; local variables are left out.
+        model: a model whose optimizer may be distributed; local variables are omitted.
         arguments: the arguments of the model's train function.
         backend: the name of the backend that trains the model.
     """

@@ -1,4 +1,4 @@
-"""farandole for TensorFlow. Horovod's names are our names.
+"""farandole for TensorFlow, with Horovod's names.
 
 Example:
     >>> import farandole.tensorflow as hvd

@@ -1,4 +1,4 @@
-"""Checks of a call that need no other rank, made before TensorFlow makes an op of it."""
+"""Checks of a call's arguments that need no other rank, made before TensorFlow creates its op."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _IMMOVABLE = (tf.string, tf.resource, tf.variant)
 
 
 def movable(given: Any) -> Any:
-    """Return the tensor that stands for an argument of a collective that moves rows.
+    """Convert an argument of a collective that moves rows to a tensor.
 
     Raises:
         ValueError: tensors of its type cannot be sent.
@@ -30,10 +30,10 @@ def movable(given: Any) -> Any:
 
 
 def accepted(collective: Collective, given: Any, options: Options) -> Any:
-    """Return the tensor that stands for an argument of a collective.
+    """Convert an argument of a collective to a tensor.
 
     Raises:
-        ValueError: it cannot take part.
+        ValueError: the argument is not valid.
     """
     collective.check_options(options)
     return reducible(given, options["op"]) if collective.reduces else movable(given)
@@ -58,10 +58,10 @@ def _check_movable(dtype: Any) -> None:
 
 
 def reducible(given: Any, op: int) -> Any:
-    """Return the tensor that stands for an argument of a reduction.
+    """Convert an argument of a reduction to a tensor.
 
     Raises:
-        ValueError: tensors of its type cannot be reduced, or not by this operation.
+        ValueError: tensors of its type cannot be reduced by this operation.
     """
     tensor = movable(given)
     if tensor.dtype not in REDUCIBLE:
@@ -84,7 +84,7 @@ def slices(given: Any, op: int, *, scaled: bool) -> Any:
     Args:
         given: the slices, whose values, indices and shape `tf.convert_to_tensor` can convert.
         op: the operation.
-        scaled: whether the user asked for factors.
+        scaled: whether the user passed factors.
 
     Raises:
         NotImplementedError: factors, or another operation than Average and Sum.
@@ -108,7 +108,7 @@ def splits_of(given: Any) -> Any:
     """Return the number of rows for each rank, as a tensor of int32.
 
     Raises:
-        ValueError: the argument cannot become int32, or has another shape.
+        ValueError: the argument cannot be converted to int32, or is not a vector.
     """
     try:
         splits = tf.convert_to_tensor(given, dtype=tf.int32)

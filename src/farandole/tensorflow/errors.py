@@ -1,4 +1,4 @@
-"""From TensorFlow's errors to farandole's: what a collective inside of TensorFlow has failed with."""
+"""Converts TensorFlow's errors of collectives to farandole's."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def translate(error: BaseException) -> FarandoleError | None:
     """Return farandole's error for one of TensorFlow's; None if it did not come from a collective.
 
     Args:
-        error: such as `tf.errors.UnknownError`, which TensorFlow raises when a worker was lost.
+        error: an error such as `tf.errors.UnknownError`, which TensorFlow raises if a worker was lost.
 
     Example:
         >>> translate(ValueError("something else")) is None
@@ -53,7 +53,7 @@ def translate(error: BaseException) -> FarandoleError | None:
 
 
 def _quoted(message: str) -> FarandoleError | None:
-    """Return the error that a Python function has raised, if it is of a collective."""
+    """Return the error of a collective that a Python function has raised, if it is one."""
     found = _QUOTED.search(message)
     if found is None:
         return None
@@ -67,7 +67,7 @@ def _quoted(message: str) -> FarandoleError | None:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raise farandole's error instead of TensorFlow's where a collective has failed.
+    """Raise farandole's error instead of TensorFlow's if a collective has failed.
 
     Example:
         >>> with translated():
@@ -83,7 +83,7 @@ def translated() -> Iterator[None]:
 
 
 def translating(function: Function) -> Function:
-    """Return the function so that it raises as in `translated`."""
+    """Return a function whose errors are translated, as in `translated`."""
 
     @wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:

@@ -42,10 +42,10 @@ def broadcast_object(
     """Return the root's object on every rank; see `farandole.worker.collectives.objects`.
 
     Args:
-        obj: anything that cloudpickle can pickle; ignored except on the root.
+        obj: an object that cloudpickle can pickle; ignored except on the root.
         root_rank: the rank, in the world, whose object is sent.
-        session: accepted, without effect: objects travel without TensorFlow.
-        name: the same on all ranks.
+        session: ignored: objects are sent without TensorFlow.
+        name: the name of the call, the same on all ranks.
         process_set: the ranks that take part.
 
     Example:
@@ -61,7 +61,7 @@ def broadcast_object_fn(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Callable[[Any], Any]:
-    """Return a function that does what `broadcast_object` does with these arguments."""
+    """Return a function from an object to the result of `broadcast_object` with these arguments."""
 
     def broadcast(obj: Any) -> Any:
         return broadcast_object(obj, root_rank, session, name, process_set)
@@ -75,9 +75,9 @@ def allgather_object(
     """Return every rank's object, in rank order.
 
     Args:
-        obj: anything that cloudpickle can pickle.
-        session: accepted, without effect.
-        name: the same on all ranks.
+        obj: an object that cloudpickle can pickle.
+        session: ignored.
+        name: the name of the call, the same on all ranks.
         process_set: the ranks that take part.
     """
     return objects.allgather_object(obj, name, process_set)

@@ -24,7 +24,7 @@ Optimizer = tf.compat.v1.train.Optimizer
 
 
 class _Wrapper(Optimizer):  # type: ignore[misc, valid-type]
-    """The base of all wrappers: the state is that of the wrapped optimizer."""
+    """The base of all wrappers, which share the state of the wrapped optimizer."""
 
     def __init__(self, optimizer: Any, name: str, use_locking: bool, options: WrapperOptions) -> None:
         super().__init__(use_locking=use_locking, name=name)
@@ -37,7 +37,7 @@ class _Wrapper(Optimizer):  # type: ignore[misc, valid-type]
         )
 
     def register_local_var(self, var: Any) -> None:
-        """Let the gradient of a variable be each rank's own.
+        """Mark a variable as local: its gradient is not reduced.
 
         It is divided by the number of ranks, unless scale_local_gradients=False was passed.
         """
@@ -48,7 +48,7 @@ class _Wrapper(Optimizer):  # type: ignore[misc, valid-type]
         return list(self._optimizer.compute_gradients(*args, **kwargs))
 
     def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
-        """Do the wrapped optimizer's step."""
+        """Take the wrapped optimizer's step."""
         return self._optimizer.apply_gradients(grads_and_vars, global_step=global_step, name=name)
 
     def get_slot(self, *args: Any, **kwargs: Any) -> Any:
@@ -56,11 +56,11 @@ class _Wrapper(Optimizer):  # type: ignore[misc, valid-type]
         return self._optimizer.get_slot(*args, **kwargs)
 
     def get_slot_names(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the names of its slots."""
+        """Return the names of the wrapped optimizer's slots."""
         return self._optimizer.get_slot_names(*args, **kwargs)
 
     def variables(self) -> Any:
-        """Return its variables."""
+        """Return the wrapped optimizer's variables."""
         return self._optimizer.variables()
 
     def __getattr__(self, name: str) -> Any:
@@ -71,7 +71,7 @@ class _Wrapper(Optimizer):  # type: ignore[misc, valid-type]
 
 
 class _ReducingOptimizer(_Wrapper):
-    """Reduces the gradients."""
+    """A wrapper that reduces the gradients."""
 
     def __init__(self, optimizer: Any, name: str, use_locking: bool, options: WrapperOptions) -> None:
         super().__init__(optimizer, name, use_locking, options)
@@ -81,12 +81,12 @@ class _ReducingOptimizer(_Wrapper):
                 options.passes, averaged=options.average_passes, sparse_as_dense=options.sparse_as_dense
             )
         self._is_step: Any = None
-        """Whether the last pass that was computed ends a step."""
+        """Whether the last computed pass ends a step."""
 
     def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
         """Return pairs of a reduced gradient and a variable.
 
-        With several passes per step the gradients are those of all passes, and reduced in the last one only.
+        With several passes per step, they are the gradients of all passes, reduced only in the last one.
         """
         pairs = super().compute_gradients(*args, **kwargs)
         gradients, variables = [gradient for gradient, _ in pairs], [variable for _, variable in pairs]
@@ -115,7 +115,7 @@ class _ReducingOptimizer(_Wrapper):
         return results
 
     def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
-        """Do the wrapped optimizer's step; with several passes per step, after the last one.
+        """Take the wrapped optimizer's step; with several passes per step, after the last one.
 
         `global_step` counts all passes.
         """
@@ -144,7 +144,7 @@ class _ReducingOptimizer(_Wrapper):
 
 
 class _AdasumOptimizer(_Wrapper):
-    """Makes each rank's own step, and combines the changes of the variables by Adasum."""
+    """A wrapper that takes each rank's own step, and combines the changes of the variables by Adasum."""
 
     def __init__(self, optimizer: Any, name: str, use_locking: bool, options: WrapperOptions) -> None:
         super().__init__(optimizer, name, use_locking, options)
@@ -152,7 +152,7 @@ class _AdasumOptimizer(_Wrapper):
         self._step_count: Any = None
 
     def apply_gradients(self, grads_and_vars: Any, global_step: Any = None, name: str | None = None) -> Any:
-        """Do the wrapped optimizer's step, and in the last of the passes combine what has changed since the first."""
+        """Take the wrapped optimizer's step, and in the last of the passes combine the changes since the first."""
         pairs = list(grads_and_vars)
         changed = [variable for gradient, variable in pairs if gradient is not None]
         if self._passes == 1:
@@ -165,7 +165,7 @@ class _AdasumOptimizer(_Wrapper):
         return self._in_passes(pairs, changed, global_step, name)
 
     def get_slot(self, var: Any, name: str) -> Any:
-        """Return a slot, such as delta_start, where several passes make a step: the value at the first of them."""
+        """Return a slot; with several passes per step also delta_start: a variable's value at the first of them."""
         own = Optimizer.get_slot(self, var, name)
         return super().get_slot(var, name) if own is None else own
 
@@ -194,7 +194,7 @@ class _AdasumOptimizer(_Wrapper):
             return _assigned(changed, values)
 
     def _combined(self, variables: list[Any], now: list[Any], starts: list[Any]) -> list[Any]:
-        """Return the values at the start, and the combined changes since then."""
+        """Return the sums of the values at the start and the combined changes since then."""
         changes = [value - start for value, start in zip(now, starts, strict=True)]
         combined = self._reduction.reduce(changes, variables)
         return [start + change for start, change in zip(starts, combined, strict=True)]
@@ -229,29 +229,28 @@ def DistributedOptimizer(
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """Return an optimizer that does what the given one does, with gradients reduced over all ranks.
+    """Return an optimizer that does the same as the given one, with gradients reduced over all ranks.
 
     Args:
         optimizer: an optimizer of `tf.compat.v1.train`, or of Keras (see `farandole.keras.DistributedOptimizer`).
         name: the name of the result; None: Distributed and the optimizer's type.
         use_locking: see `tf.compat.v1.train.Optimizer`.
         device_dense: the device for the ops of dense gradients; "": TensorFlow's choice.
-        device_sparse: the same for `tf.IndexedSlices`.
+        device_sparse: the device for the ops of `tf.IndexedSlices`.
         compression: the form in which gradients are sent, such as `Compression.fp16`.
         sparse_as_dense: whether `tf.IndexedSlices` become dense; else the rows of all ranks are gathered.
-        backward_passes_per_step: the number of passes whose gradients each rank adds up before one reduction. In a
-            graph only; its local variables are to be initialized (`tf.compat.v1.local_variables_initializer`).
-        op: Average or Sum; with Adasum, each rank takes a step of its own, and the *changes* of the variables are
-            combined.
+        backward_passes_per_step: the number of passes whose gradients each rank sums before one reduction. Only in a
+            graph, whose local variables must be initialized (`tf.compat.v1.local_variables_initializer`).
+        op: Average or Sum; with Adasum, each rank takes its own step, and the *changes* of the variables are combined.
         gradient_predivide_factor: with Average, divide by this before the sum and by size / this after it.
         average_aggregated_gradients: whether the gradients of several passes are averaged; else they are summed.
-        num_groups: the deprecated way to pass a number of `groups`.
-        groups: reduce gradients in this many groups of neighbours, or those of these lists of variables together.
+        num_groups: deprecated; pass the number as `groups`.
+        groups: the number of groups of neighbours, or lists of variables, whose gradients are reduced together.
         process_set: the ranks that reduce; on others the optimizer is local.
         scale_local_gradients: whether gradients of local variables are divided by the number of ranks.
 
     Raises:
-        ValueError: an argument is wrong; or init() has not been called.
+        ValueError: an argument is not valid, or init() has not been called.
 
     Example:
         >>> optimizer = tf.compat.v1.train.AdagradOptimizer(0.001 * hvd.size())  # doctest: +SKIP

@@ -1,4 +1,4 @@
-"""Several backward passes in one step: the gradients of all of them are added up on each rank."""
+"""Several backward passes in one step: each rank sums the gradients of all of them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from farandole.errors import InvalidRequestError
 
 
 class Passes:
-    """Adds up the gradients of several passes."""
+    """Sums the gradients of several passes."""
 
     def __init__(self, count: int, *, averaged: bool = False, sparse_as_dense: bool = True) -> None:
-        """Make one that has no variables yet.
+        """Create an object without variables.
 
         Args:
             count: the number of passes of a step.
@@ -37,14 +37,14 @@ class Passes:
         """Add the gradients of a pass to those before it.
 
         Args:
-            gradients: none of them is None.
+            gradients: the gradients, none of which is None.
             variables: the variables of the gradients; the same ones in each pass.
 
         Returns:
-            What has come together, and whether this was the last pass of a step. At the next one it begins anew.
+            The sums, and whether this was the last pass of a step. The next pass begins a new sum.
 
         Raises:
-            ValueError: one of them is sparse; or there are not as many as before.
+            ValueError: a gradient is sparse, or their number differs from that of the previous pass.
         """
         dense = [self._dense(gradient) for gradient in gradients]
         if self._done is None:

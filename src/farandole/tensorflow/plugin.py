@@ -1,7 +1,7 @@
-"""The plugin library: finds it, lets TensorFlow load it, and lends it the engine of the session.
+"""The plugin library: finds it, makes TensorFlow load it, and lends it the engine of the session.
 
-It is written against TensorFlow's C interface, whose layout has been the same since 2.17, and needs no compiler on the
-user's machine. Where it cannot be loaded, `why_not` says why, and `ops` takes slower Python functions.
+It is written for TensorFlow's C interface, whose layout has been the same since 2.17, and needs no compiler on the
+user's machine. If it cannot be loaded, `why_not` returns the reason, and `ops` uses slower Python functions.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class _Unusable(Exception):
 
 
 class Plugin(LentEngine):
-    """The loaded library, as a companion of each session, which counts calls without names by itself.
+    """The loaded library, which counts unnamed calls by itself; a companion of each session.
 
     Attributes:
-        ops: the Python functions of its ops, as TensorFlow has made them.
+        ops: the Python functions of its ops, which TensorFlow has generated.
     """
 
     def __init__(self, path: Path) -> None:
@@ -77,16 +77,16 @@ class Plugin(LentEngine):
         _leave_unordered()
 
     def opened(self, session: Session) -> None:
-        """Lend it the engine of a world."""
+        """Attach the engine of a world to the library."""
         super().opened(session)
         session.names.follow(self)
 
     def restarted(self, group: int) -> None:
-        """Count calls without names from 0 again in a process set."""
+        """Count unnamed calls from 0 again in a process set."""
         self.library.farandole_tensorflow_restart_names_of(group)
 
     def restarted_all(self, restarts: int) -> None:
-        """Count calls without names from 0 again everywhere."""
+        """Count unnamed calls from 0 again everywhere."""
         self.library.farandole_tensorflow_restart_names(restarts)
 
 
@@ -102,7 +102,7 @@ def why_not() -> str:
 
 @cache
 def _load() -> tuple[Plugin | None, str]:
-    """Load the plugin, and let it follow the sessions of this process."""
+    """Load the plugin, and make it follow the sessions of this process."""
     try:
         plugin = Plugin(Path(binding.__file__).parent / "lib" / LIBRARY_NAME)
     except _Unusable as error:
@@ -118,7 +118,7 @@ def _check_version() -> None:
 
 
 def _leave_unordered() -> None:
-    """Let tf.function run the collectives side by side."""
+    """Make tf.function run collectives in parallel."""
     from tensorflow.python.framework import auto_control_deps
 
     try:

@@ -1,4 +1,4 @@
-"""Ops without tensors: what a graph asks of the world in which it runs."""
+"""Ops without tensors, which return facts about the world in which a graph runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def join() -> Any:
 
 
 def size_op(process_set_id: int = 0, name: str | None = None) -> Any:
-    """Return the number of ranks in a process set, as it is when the op runs."""
+    """Return the number of ranks in a process set, at the time when the op runs."""
     return ops.size(process_set_id)
 
 
@@ -23,15 +23,15 @@ def process_set_included_op(process_set_id: int = 0, name: str | None = None) ->
 
 
 def local_size_op(name: str | None = None) -> Any:
-    """Return the number of workers on this host, as it is when the op runs."""
+    """Return the number of workers on this host, at the time when the op runs."""
     return ops.local_size()
 
 
 def rank_op(name: str | None = None) -> Any:
-    """Return the rank, as it is when the op runs."""
+    """Return the rank, at the time when the op runs."""
     return ops.rank()
 
 
 def local_rank_op(name: str | None = None) -> Any:
-    """Return the rank on this host, as it is when the op runs."""
+    """Return the rank on this host, at the time when the op runs."""
     return ops.local_rank()

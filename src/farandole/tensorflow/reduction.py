@@ -33,11 +33,11 @@ def reduce(
 ) -> list[Any]:
     """Return the reduced gradients.
 
-    In a graph each is reduced as soon as it is there, unless it is in a bundle. In eager mode, where each op waits for
-    its result, all travel together.
+    In a graph, each is reduced as soon as it is ready, unless it is in a bundle. In eager mode, where each op waits for
+    its result, all are reduced together.
 
     Raises:
-        ValueError: the call is made in the scope of a strategy of TensorFlow's.
+        ValueError: the call is made in the scope of a TensorFlow strategy.
     """
     check_scope()
     given = list(gradients)
@@ -95,13 +95,15 @@ def stand_in(variable: Any) -> Any:
 
 
 def after(gradient: Any, results: Sequence[Any]) -> Any:
-    """Return a gradient so that a function's graph keeps the ops of these results, for which other ranks wait."""
+    """Return a gradient that depends on results, so that a function's graph keeps their ops, for which other ranks
+    wait.
+    """
     with tf.control_dependencies(results):
         return _with_values(gradient, tf.identity)
 
 
 def run_anyway(results: Sequence[Any]) -> None:
-    """Let a function's graph keep the ops of these results, where nothing in it could depend on them."""
+    """Make a function's graph keep the ops of results on which nothing in it can depend."""
     if tf.executing_eagerly():
         return
     with tf.control_dependencies(results):
@@ -117,12 +119,12 @@ def _with_values(gradient: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def key_of(variable: Any) -> Any:
-    """Return a key that TensorFlow's variable and the Keras variable around it share; tensors have one, too."""
+    """Return a key that TensorFlow's variable and the Keras variable around it share; tensors also have one."""
     return variable.ref() if hasattr(variable, "ref") else variable.value.ref()
 
 
 def check_scope() -> None:
-    """Raise InvalidRequestError in the scope of a strategy of TensorFlow's."""
+    """Raise InvalidRequestError in the scope of a TensorFlow strategy."""
     if tf.distribute.has_strategy():
         kind = type(tf.distribute.get_strategy()).__name__
         raise InvalidRequestError(
@@ -145,7 +147,7 @@ def _reduce_slices(slices: Any, name: str, op: int, options: WrapperOptions, fac
 
 
 def _by_type(indices: list[int], tensors: Sequence[Any]) -> list[list[int]]:
-    """Return these in lists of one element type each, as a group has one."""
+    """Divide indices into lists of one element type each, because a group must have one."""
     kinds = dict.fromkeys(tensors[index].dtype for index in indices)
     return [[index for index in indices if tensors[index].dtype == kind] for kind in kinds]
 
@@ -157,14 +159,14 @@ _given_out: WeakKeyDictionary[Any, dict[str, int]] = WeakKeyDictionary()
 
 
 def names_in_graphs(prefix: str, process_set: ProcessSet = global_process_set) -> Callable[[], str]:
-    """Return a function that gives each call a name of its own within its graph.
+    """Return a function that returns a unique name for each call within its graph.
 
-    Ranks that trace their functions in another order, or have named the layers of their models otherwise, give the same
-    call the same name. In eager mode, where one call follows the other, all have one.
+    The same call has the same name on ranks that trace their functions in another order, or whose layers have other
+    names. In eager mode, where calls are sequential, all have the same name.
 
     Args:
         prefix: the prefix of the names.
-        process_set: the ranks that make these calls; the others need not.
+        process_set: the ranks that make these calls.
 
     Example:
         >>> names_in_graphs("DistributedGradientTape")()

@@ -1,4 +1,6 @@
-"""Each worker's part of the data: as many elements on all of them, so that none waits for a step of another."""
+"""Each worker's part of the data: the same number of elements on all, so that none waits for steps that others do not
+take.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +15,19 @@ Data = TypeVar("Data")
 
 
 def shard(data: Data, process_set: ProcessSet = global_process_set) -> Data:
-    """Return this worker's part of a dataset, or of arrays: every element whose number has its rank as remainder.
+    """Return this worker's part of a dataset, or of arrays: every n-th element of n workers, from its rank on.
 
-    If the number of elements is not a multiple of the number of workers, the rest is left out. All workers read a
-    dataset from its beginning, in the same order: shard it before it is shuffled, and before what is slow. For a number
-    of workers that changes, there is `elastic.ElasticLoader`.
+    If the number of elements is not a multiple of the number of workers, the rest is omitted. All workers read a
+    dataset from its beginning, in the same order: shard it before it is shuffled, and before slow operations. In
+    elastic jobs, use `elastic.ElasticLoader`.
 
     Args:
         data: a `tf.data.Dataset`, or arrays or tensors in any structure of tuples and dicts, with one row for each
             sample.
-        process_set: among which ranks.
+        process_set: the ranks that share the data.
 
     Raises:
-        ValueError: this rank is not in the process set; or the arrays have different lengths.
+        ValueError: this rank is not in the process set, or the arrays have different lengths.
 
     Example:
         >>> dataset = hvd.shard(tf.data.Dataset.from_tensor_slices(paths))
@@ -54,6 +56,6 @@ def _of_dataset(dataset: Any, place: int, size: int) -> Any:
 
 
 def _zipped(window: tuple[Any, ...], spec: Any) -> Any:
-    """Return the elements of a window, which has a dataset for each component."""
+    """Return the dataset of a window's elements; a window has a dataset for each component."""
     given = window if isinstance(spec, tuple) else window[0]
     return given if isinstance(given, tf.data.Dataset) else tf.data.Dataset.zip(given)

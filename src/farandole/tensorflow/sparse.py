@@ -21,14 +21,14 @@ def allreduce_slices(
     process_set: ProcessSet,
     ignore_name_scope: bool = False,
 ) -> Any:
-    """Return the rows of all ranks; rows of one index are not added up.
+    """Return the rows of all ranks; rows with the same index are not summed.
 
     Args:
         slices: the result of `checks.slices`.
         op: Average or Sum.
         name: the name of the call, if it has one.
         process_set: the ranks that take part.
-        ignore_name_scope: as in `allreduce`.
+        ignore_name_scope: the same as for `allreduce`.
     """
     gathered = ops.run(
         ALLGATHER,

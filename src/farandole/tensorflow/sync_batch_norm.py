@@ -21,17 +21,17 @@ _name = names_in_graphs("SyncBatchNormalization")
 
 @tf.keras.utils.register_keras_serializable(package="farandole")
 class SyncBatchNormalization(tf.keras.layers.BatchNormalization):
-    """Normalize with the mean and the variance of the batches of all workers, which may be of different sizes.
+    """Normalizes by the mean and the variance of the batches of all workers, whose sizes may differ.
 
     Example:
         >>> model.add(hvd.SyncBatchNormalization())
     """
 
     def __init__(self, fused: bool | None = False, **kwargs: Any) -> None:
-        """Make a layer.
+        """Create a layer.
 
         Args:
-            fused: False, as the fused computation of one worker knows nothing of the others.
+            fused: must be False, because the fused computation uses only one worker's batch.
             kwargs: the arguments of Keras' BatchNormalization.
 
         Raises:
@@ -42,7 +42,7 @@ class SyncBatchNormalization(tf.keras.layers.BatchNormalization):
         super().__init__(**kwargs)
 
     def _moments(self, inputs: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        """Return the mean and the variance; both Keras 2 and 3 ask for them so."""
+        """Return the mean and the variance; both Keras 2 and 3 call this method."""
         mean, variance = super()._moments(inputs, *args, **kwargs)
         session = current()
         if session.world.size == 1 and session.notices is None:
@@ -52,14 +52,14 @@ class SyncBatchNormalization(tf.keras.layers.BatchNormalization):
 
 
 def _count(inputs: Any, mean: Any, mask: Any) -> Any:
-    """Return the number of values in each mean."""
+    """Return the number of values that each mean is computed from."""
     if mask is not None:
         return tf.reduce_sum(tf.cast(mask, mean.dtype))
     return tf.cast(tf.size(inputs, tf.int64) // tf.size(mean, tf.int64), mean.dtype)
 
 
 def _of_all_workers(mean: Any, variance: Any, count: Any) -> tuple[Any, Any]:
-    """Return the mean and the variance of all workers' numbers, of which this worker has `count`."""
+    """Return the mean and the variance over all workers, given those of this worker's `count` values."""
     # An empty batch has a mean of nan, and counts for nothing.
     mean, variance = (tf.where(count > 0, each, tf.zeros_like(each)) for each in (mean, variance))
     own = tf.concat([tf.reshape(mean, [-1]), tf.reshape(variance, [-1]), [count]], 0)
@@ -75,7 +75,7 @@ def _of_all_workers(mean: Any, variance: Any, count: Any) -> tuple[Any, Any]:
 
 @tf.custom_gradient
 def _of_each_worker(own: Any) -> Any:
-    """Return one row for each worker. The gradient is that of the sum of all workers' losses."""
+    """Return all workers' rows. The gradient is that of the sum of all workers' losses."""
     name = _name()
     (rows,) = ops.run(ALLGATHER, PLAIN, [own[None]], {}, name=name, process_set=global_process_set).outputs
 

@@ -19,12 +19,12 @@ from farandole.worker.gradients.wrapper_options import checked
 
 
 class _Distributed:
-    """A mixin that precedes the wrapped tape's class."""
+    """A mixin class in front of the wrapped tape's class."""
 
     _farandole: GradientReduction
 
     def register_local_source(self, source: Any) -> None:
-        """Let the gradient of a source be each rank's own.
+        """Mark a source as local: its gradient is not reduced.
 
         It is divided by the number of ranks, unless scale_local_gradients=False was passed.
         """
@@ -41,14 +41,14 @@ class _Distributed:
         """Return the gradients, reduced over all ranks.
 
         Args:
-            target: as for `tf.GradientTape`.
+            target: the same as for `tf.GradientTape`.
             sources: variables or tensors.
-            output_gradients: as for `tf.GradientTape`.
-            use_generic_names: accepted, without effect: ranks' gradients always match by their places in `sources`.
-            unconnected_gradients: as for `tf.GradientTape`.
+            output_gradients: the same as for `tf.GradientTape`.
+            use_generic_names: ignored: ranks' gradients always match by their places in `sources`.
+            unconnected_gradients: the same as for `tf.GradientTape`.
 
         Returns:
-            They have the structure of the sources; for a tuple of these it is a list.
+            The gradients, in the structure of the sources; a list for a tuple.
         """
         plain: Any = super()
         gradients = plain.gradient(target, sources, output_gradients, unconnected_gradients)
@@ -61,7 +61,7 @@ class _Distributed:
     def get_local_and_global_gradients(
         self, target: Any, sources: Sequence[Any], output_gradients: Any = None, use_generic_names: bool = False
     ) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]:
-        """Return pairs of a source and its gradient: of those that are local, and of those that were reduced."""
+        """Return pairs of a source and its gradient: first the local ones, then the reduced ones."""
         gradients = self.gradient(target, list(sources), output_gradients, use_generic_names)
         local: list[tuple[Any, Any]] = []
         reduced: list[tuple[Any, Any]] = []
@@ -86,23 +86,23 @@ def DistributedGradientTape(
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> Tape:
-    """Return a tape that does what the given one does, with gradients reduced over all ranks.
+    """Return a tape that does the same as the given one, with gradients reduced over all ranks.
 
     Args:
-        gradtape: a `tf.GradientTape`, before or after it has recorded. The result shares all that it has.
+        gradtape: a `tf.GradientTape`, before or after it has recorded. The result shares its state.
         device_dense: the device for the ops of dense gradients; "": TensorFlow's choice.
-        device_sparse: the same for `tf.IndexedSlices`.
+        device_sparse: the device for the ops of `tf.IndexedSlices`.
         compression: the form in which gradients are sent, such as `Compression.fp16`.
         sparse_as_dense: whether `tf.IndexedSlices` become dense; else the rows of all ranks are gathered.
         op: Average (the default), Sum or Adasum.
         gradient_predivide_factor: with Average, divide by this before the sum and by size / this after it.
-        num_groups: the deprecated way to pass a number of `groups`.
-        groups: reduce gradients in this many groups of neighbours, or those of these lists of variables together.
-        process_set: the ranks that reduce; on others the gradients are their own.
+        num_groups: deprecated; pass the number as `groups`.
+        groups: the number of groups of neighbours, or lists of variables, whose gradients are reduced together.
+        process_set: the ranks that reduce; on others, gradients are local.
         scale_local_gradients: whether gradients of local sources are divided by the number of ranks.
 
     Raises:
-        ValueError: an argument is wrong; or init() has not been called.
+        ValueError: an argument is not valid, or init() has not been called.
 
     Example:
         >>> with tf.GradientTape() as tape:
@@ -155,7 +155,7 @@ def PartialDistributedGradientTape(
     local_layers: Any = None,
     scale_local_gradients: bool = True,
 ) -> Tape:
-    """Return a `DistributedGradientTape` that leaves the gradients of some layers to each rank.
+    """Return a `DistributedGradientTape` that does not reduce the gradients of some layers.
 
     Args:
         gradtape: the tape; it and the other arguments are those of `DistributedGradientTape`.

@@ -23,18 +23,19 @@ _made: Counter[str] = Counter()
 
 
 def compare_variables(reduction: GradientReduction, sources: Sequence[Any], name: str) -> list[Any]:
-    """Compare the ranks' variables in a step of a loop, if that is due, and tell the user the outcome.
+    """Compare the ranks' variables in a step of a loop, if this is due, and report the outcome to the user.
 
-    Nothing is compared before the first step, because scripts may broadcast after it, once it has made all variables.
+    Nothing is compared before the first step, because scripts may broadcast after it, once it has created all
+    variables.
 
     Args:
-        reduction: reduces the gradients of the variables; local variables are left out.
-        sources: the variables; tensors among them are left out.
+        reduction: the reduction of the variables' gradients; local variables are omitted.
+        sources: the variables; tensors among them are omitted.
         name: the name of the function or class that reduces.
 
     Returns:
-        In a graph, the op that compares, for which what changes the variables has to wait; in eager mode nothing, as it
-        is done. Nothing either in graphs of `tf.compat.v1`, where nothing is compared.
+        In a graph, the op that compares, which must run before ops that change the variables; nothing in eager mode,
+        and in graphs of `tf.compat.v1`, where nothing is compared.
     """
     if reduction.options.is_local() or not _is_on() or not tf.compat.v1.executing_eagerly_outside_functions():
         return []

@@ -1,4 +1,4 @@
-"""The same values for the variables of all workers: in eager mode, in functions, and in graphs of `tf.compat.v1`."""
+"""Broadcasting the values of variables: in eager mode, in functions, and in graphs of `tf.compat.v1`."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ def broadcast_variables(
     process_set: ProcessSet = global_process_set,
     inplace: bool = False,
 ) -> Any:
-    """Give variables the values that the root has.
+    """Assign the root's values to variables.
 
     Args:
         variables: variables of TensorFlow or Keras; the same ones on all ranks.
         root_rank: the rank, in the world, whose values all ranks get.
         process_set: the ranks that take part.
-        inplace: accepted, without effect: a variable takes over the memory into which its value was received.
+        inplace: ignored: a variable adopts the memory into which its value was received.
 
     Returns:
         In a graph, the op that does it; in eager mode None, when it is done.
 
     Raises:
-        ValueError: in eager mode, the ranks have other variables, in number, shape or type.
+        ValueError: in eager mode, the ranks' variables differ in number, shape or type.
 
     Example:
         >>> hvd.broadcast_variables(model.variables, root_rank=0)
@@ -48,7 +48,7 @@ def broadcast_variables(
 
 
 def broadcast_global_variables(root_rank: int) -> Any:
-    """Return the op that gives all global variables of the graph the values that the root has.
+    """Return an op that assigns the root's values to all global variables of the graph.
 
     Raises:
         RuntimeError: in eager mode, in which there are no global variables.
@@ -62,9 +62,9 @@ def broadcast_global_variables(root_rank: int) -> Any:
 
 
 class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
-    """A hook that gives all global variables the root's values as soon as there is a session.
+    """A hook that assigns the root's values to all global variables as soon as there is a session.
 
-    So all workers begin alike, with random values or with those of a checkpoint that the root has loaded.
+    So all workers begin with the same values: random ones, or those of a checkpoint that the root has loaded.
 
     Example:
         >>> hooks = [hvd.BroadcastGlobalVariablesHook(0)]  # doctest: +SKIP
@@ -73,7 +73,7 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
     """
 
     def __init__(self, root_rank: int, device: str = "") -> None:
-        """Make one.
+        """Create the hook.
 
         Args:
             root_rank: the rank whose values all ranks get.
@@ -85,11 +85,11 @@ class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):
         self.bcast_op: Any = None
 
     def begin(self) -> None:
-        """Add the op to the graph, unless it is there."""
+        """Add the op to the graph, unless it is already there."""
         if self.bcast_op is None or self.bcast_op.graph is not tf.compat.v1.get_default_graph():
             with tf.device(self.device or None):
                 self.bcast_op = broadcast_global_variables(self.root_rank)
 
     def after_create_session(self, session: Any, coord: Any) -> None:
-        """Run it."""
+        """Run the op."""
         session.run(self.bcast_op)

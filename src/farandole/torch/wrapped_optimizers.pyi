@@ -214,31 +214,32 @@ def DistributedOptimizer(
     sparse_as_dense: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Wrapped:
-    """Return the optimizer, made to step with gradients reduced over all workers.
+    """Return an optimizer whose steps use gradients reduced over all workers.
 
-    Gradients are reduced while the backward pass runs, each as soon as it is there; on a GPU, several together as soon
-    as all of them are there. The result is an instance of a
-    subclass of the optimizer's class, under the same name, and shares its `param_groups` and state.
+    Gradients are reduced while the backward pass runs, each as soon as it is ready; on a GPU, several together as soon
+    as all of them are ready. The result is an instance of a subclass of the optimizer's class, under the same name, and
+    shares its `param_groups` and state.
 
     Args:
         optimizer: any optimizer of PyTorch's interface.
-        named_parameters: `model.named_parameters()`; ranks' gradients match by name. Without it they match by their
-            place in the optimizer's groups.
-        compression: the form in which gradients are sent, such as `Compression.bf16`. What `Compression.int8`,
-            `.topk` and `.powersgd` do not send is added to the next step's gradients; `load_state_dict` forgets it.
-        backward_passes_per_step: gradients of that many backward passes are summed locally, then reduced once.
-        op: Average, Sum, Min, Max or Product. With Adasum, each rank takes a step of its own, and the *changes* of the
+        named_parameters: `model.named_parameters()`; ranks' gradients match by name. Without it, they match by their
+            places in the optimizer's groups.
+        compression: the form in which gradients are sent, such as `Compression.bf16`. The residuals that
+            `Compression.int8`, `.topk` and `.powersgd` do not send are added to the next step's gradients;
+            `load_state_dict` discards them.
+        backward_passes_per_step: number of backward passes whose gradients are summed locally, then reduced once.
+        op: Average, Sum, Min, Max or Product. With Adasum, each rank takes its own step, and the *changes* of the
             parameters are reduced: see `farandole.torch.adasum`.
         gradient_predivide_factor: with Average, divide by this before the sum and by size / this after it.
-        num_groups: the deprecated way to pass a number of `groups`.
-        groups: reduce gradients in this many groups of neighbours, or in these groups and the rest as without groups;
-            None is each by itself, or on a GPU in buckets of up to 25 MiB.
+        num_groups: deprecated; pass the number as `groups`.
+        groups: the number of groups of neighbours, or lists of parameters, whose gradients are reduced together, the
+            others as without groups. None: each by itself, or on a GPU in buckets of up to 25 MiB.
         sparse_as_dense: whether sparse gradients are sent dense. Otherwise their rows are gathered, uncompressed. A
             parameter's gradient stays sparse either way.
         process_set: the ranks that reduce; on others the optimizer is local.
 
     Raises:
-        ValueError: an argument is wrong.
+        ValueError: an argument is not valid.
 
     Example:
         >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01 * hvd.size())

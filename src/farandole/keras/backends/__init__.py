@@ -1,4 +1,4 @@
-"""The differences between the backends of Keras: one module for each, loaded when Keras uses it, with its `BACKEND`."""
+"""The code that depends on Keras' backend: one module for each, loaded when Keras uses it, with its `BACKEND`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def name() -> str:
 
 
 def chosen(backend: str | None = None) -> KerasBackend:
-    """Return the part of farandole that depends on Keras' backend.
+    """Return the code that depends on Keras' backend.
 
     Args:
         backend: the name of the backend; None: the one that Keras uses.

@@ -12,7 +12,7 @@ from farandole.worker.gradients.wrapper_options import WrapperOptions
 
 
 class KerasBackend:
-    """A backend that calls each of our functions where it stands, as PyTorch and JAX do.
+    """A backend in which calls need no special treatment, as for PyTorch and JAX.
 
     It is a `farandole.worker.gradients.wrapper_gradients.Backend` for optimizers.
 
@@ -21,25 +21,25 @@ class KerasBackend:
     """
 
     def __init__(self, hvd: ModuleType) -> None:
-        """Use this module of farandole for the backend."""
+        """Use a module of farandole for the backend."""
         self._hvd = hvd
         self.compression: Any = hvd.Compression
 
     # --- what differs ------------------------------------------------------------------------------------------------
 
     def tensor(self, value: Any) -> Any:
-        """Return the tensor that stands for a number, an array or a variable."""
+        """Convert a number, an array or a variable to a tensor."""
         raise NotImplementedError
 
     def translate(self, error: BaseException) -> FarandoleError | None:
-        """Return farandole's error for one of the backend's; None if there is none."""
+        """Return farandole's error for one of the backend's; None if it is not from a collective."""
         return None
 
     def check_scope(self) -> None:
-        """Raise InvalidRequestError where the backend would reduce gradients as well."""
+        """Raise InvalidRequestError in a context in which the backend itself reduces gradients."""
 
     def as_it_is(self, function: Any) -> Any:
-        """Return a function of ours so that the backend does not rewrite it within functions of the user's."""
+        """Return a function that the backend does not rewrite within the user's functions."""
         return function
 
     def no_gradients(self) -> AbstractContextManager[None]:
@@ -47,7 +47,7 @@ class KerasBackend:
         return nullcontext()
 
     def dense(self, gradient: Any) -> Any:
-        """Return a gradient as a tensor of all its elements."""
+        """Return a gradient as a dense tensor."""
         return gradient
 
     # --- what users call -----------------------------------------------------------------------------------------
@@ -101,8 +101,8 @@ class KerasBackend:
         raise NotImplementedError
 
     def after(self, gradient: Any, results: Sequence[Any]) -> Any:
-        """Return the gradient: no call is left out here."""
+        """Return the gradient: this backend omits no calls."""
         return gradient
 
     def run_anyway(self, results: Sequence[Any]) -> None:
-        """Do nothing: no call is left out here."""
+        """Do nothing: this backend omits no calls."""

@@ -1,4 +1,4 @@
-"""Keras with JAX: collectives that are a part of the step that JAX compiles."""
+"""Keras with JAX: collectives that are part of the step that JAX compiles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from farandole.keras.backends.backend import KerasBackend
 
 class _OnJax(KerasBackend):
     def tensor(self, value: Any) -> Any:
-        """Return an array in the type that JAX gives to the value: Keras, too, makes 32 bits of 64 without a word."""
+        """Return an array of the type that JAX uses for the value: like Keras, it converts 64 bits to 32 without a
+        warning.
+        """
         return jax.numpy.asarray(value)
 
     def translate(self, error: BaseException) -> FarandoleError | None:

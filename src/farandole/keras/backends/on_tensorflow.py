@@ -1,4 +1,4 @@
-"""Keras with TensorFlow, whose graphs may leave ops out, and which rewrites functions."""
+"""Keras with TensorFlow, whose graphs may prune ops, and which rewrites functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The class of all callbacks, for the Keras that the program uses: Keras 3, or tf_keras."""
+"""The base class of all callbacks, for the Keras that the program uses: Keras 3, or tf_keras."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from farandole.worker.elastic.variables import build_optimizer
 
 
 class Callback(KERAS.callbacks.Callback):
-    """A callback that models of either Keras take."""
+    """A callback that models of Keras 3 and of tf_keras accept."""
 
     # The attributes that tf_keras reads of its own callbacks.
     _chief_worker_only = None
@@ -26,7 +26,7 @@ class Callback(KERAS.callbacks.Callback):
 
 
 def build(model: Any) -> bool:
-    """Let the optimizer of a model make its variables, if the model has its own, and return whether both have them."""
+    """Make the optimizer of a model create its variables, if the model has its own; return whether both have them."""
     optimizer = getattr(model, "optimizer", None)
     if not model.built or optimizer is None:
         return False

@@ -1,4 +1,4 @@
-"""The same beginning on all workers."""
+"""Broadcasting variables at the beginning of a training."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from farandole.worker.core.basics import rank
 
 
 class BroadcastGlobalVariablesCallback(Callback):
-    """Gives all workers the root's variables, those of the model and of its optimizer, when a training begins.
+    """Broadcasts the root's variables of the model and its optimizer when a training begins.
 
-    Where these variables are only made in the first step, it does so after that.
+    If these variables are created in the first step, it does so after this step.
 
     Example:
         >>> history = model.fit(x, y, callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
     """
 
     def __init__(self, root_rank: int, device: str = "", local_variables: Any = None) -> None:
-        """Make one.
+        """Create the callback.
 
         Args:
-            root_rank: the rank whose values all ranks get.
-            device: accepted, without effect.
-            local_variables: a variable, or several, that stay as they are on each rank.
+            root_rank: the rank whose variables are broadcast.
+            device: ignored.
+            local_variables: a variable, or several, that are not broadcast.
         """
         super().__init__()
         self.root_rank = root_rank
@@ -38,7 +38,7 @@ class BroadcastGlobalVariablesCallback(Callback):
             self.register_local_var(variable)
 
     def register_local_var(self, variable: Any) -> None:
-        """Let a variable stay as it is on each rank.
+        """Exclude a variable from the broadcast.
 
         Raises:
             ValueError: it is not a variable.
@@ -48,13 +48,13 @@ class BroadcastGlobalVariablesCallback(Callback):
         self._local.add(_key_of(variable))
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Check that all workers take as many steps, and broadcast, if there is something yet."""
+        """Check that all workers take the same number of steps, and broadcast variables that exist."""
         check_steps((self.params or {}).get("steps"))
         if build(self.model):
             self._broadcast()
 
     def on_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Broadcast, if that was not done yet."""
+        """Broadcast, if this was not done yet."""
         self._broadcast()
 
     def _broadcast(self) -> None:

@@ -1,4 +1,4 @@
-"""Files of the best model."""
+"""Saving the best model."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from farandole.keras.keras_in_use import KERAS
 
 
 class BestModelCheckpoint(KERAS.callbacks.ModelCheckpoint):
-    """Saves the model whenever it is better than before.
+    """Saves the model when it is better than before.
 
-    The file can be named later, by the attribute `filepath`; what prepares a training for others does that.
+    The path can be set later, by the attribute `filepath`, for example by code that prepares a training.
     """
 
     def __init__(
@@ -23,7 +23,7 @@ class BestModelCheckpoint(KERAS.callbacks.ModelCheckpoint):
         save_weights_only: bool = False,
         filepath: str | None = None,
     ) -> None:
-        """Make one; the arguments are those of Keras' `ModelCheckpoint`."""
+        """Create the callback, with the arguments of Keras' `ModelCheckpoint`."""
         ending = ".weights.h5" if save_weights_only else ".keras"
         super().__init__(
             filepath=f"best{ending}" if filepath is None else filepath,
@@ -37,7 +37,7 @@ class BestModelCheckpoint(KERAS.callbacks.ModelCheckpoint):
         self.filepath: str | None = filepath
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Check that there is a file to write to."""
+        """Check that the path is set."""
         if self.filepath is None:
             raise InvalidRequestError("BestModelCheckpoint has no file yet: set its filepath before fit().")
         super().on_train_begin(logs)

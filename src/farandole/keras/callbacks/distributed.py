@@ -1,4 +1,4 @@
-"""One callback for all that a training on several workers needs."""
+"""One callback for everything that a training on several workers needs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from farandole.worker.core.basics import rank
 
 
 class Distributed(Callback):
-    """Begins with rank 0's variables everywhere, averages metrics, and lets only rank 0 write and show.
+    """Broadcasts rank 0's variables, averages metrics, and runs some callbacks on rank 0 only.
 
-    Put it first: callbacks after it, such as `EarlyStopping`, run on all workers, and see the averages, so that they
-    decide the same. Those that it gets run on rank 0. If one of these stops the training, or one before it at the end
-    of an epoch, it ends on all workers after the epoch. A callback that stops within an epoch, such as
-    `TerminateOnNaN`, must be among those that it gets: other ranks would wait for the rank that has stopped.
+    Put it first: callbacks after it, such as `EarlyStopping`, run on all workers, and get the averages, so that they
+    make the same decisions. Those that are passed to it run on rank 0. If one of these stops the training, or one
+    before it at the end of an epoch, it ends on all workers after the epoch. A callback that stops within an epoch,
+    such as `TerminateOnNaN`, must be passed to it: otherwise other ranks would wait for the rank that has stopped.
 
     Example:
         >>> save = keras.callbacks.ModelCheckpoint("digits.keras", monitor="val_loss")
@@ -25,12 +25,13 @@ class Distributed(Callback):
     """
 
     def __init__(self, *rank_0: Any, root_rank: int = 0, weighted: bool = False) -> None:
-        """Make one.
+        """Create the callback.
 
         Args:
             rank_0: callbacks that only rank 0 runs, such as checkpoints and logs.
-            root_rank: the rank whose variables all get.
-            weighted: whether a worker's metrics have the weight of its samples; else all workers count alike.
+            root_rank: the rank whose variables are broadcast.
+            weighted: whether a worker's metrics are weighted by its number of samples; else all workers have equal
+                weight.
         """
         super().__init__()
         everywhere = [BroadcastGlobalVariablesCallback(root_rank), MetricAverageCallback(weighted=weighted)]
@@ -38,7 +39,7 @@ class Distributed(Callback):
         self._stops = False
 
     def set_params(self, params: Any) -> None:
-        """Take Keras' parameters, and turn its progress bar off on the other ranks."""
+        """Receive Keras' parameters, and turn its progress bar off on ranks other than 0."""
         if params and rank() != 0:
             # The progress bar, which comes after this, reads the same dictionary.
             params["verbose"] = 0
@@ -51,7 +52,7 @@ class Distributed(Callback):
         self._tell("set_model", model)
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Broadcast; the same for all, as in what follows."""
+        """Broadcast the variables."""
         self._stops = False
         self._tell("on_train_begin", logs)
 

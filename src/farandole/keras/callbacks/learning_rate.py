@@ -1,4 +1,4 @@
-"""Learning rates that change from epoch to epoch, or with each batch."""
+"""Learning rates that change with each epoch or batch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OF_THE_OPTIMIZER = -1.0
 
 
 class LearningRateScheduleCallback(Callback):
-    """Lets the learning rate be `initial_lr` times a multiplier between two epochs.
+    """Sets the learning rate to `initial_lr` times a multiplier from one epoch to another.
 
     Example:
         >>> schedule = hvd.callbacks.LearningRateScheduleCallback(0.1, lambda epoch: 0.1 ** (epoch // 30))
@@ -31,18 +31,18 @@ class LearningRateScheduleCallback(Callback):
         momentum_correction: bool = True,
         steps_per_epoch: int | None = None,
     ) -> None:
-        """Make one.
+        """Create the callback.
 
         Args:
-            initial_lr: the rate when the training begins; left out, as older scripts do, it is the optimizer's then.
+            initial_lr: the rate when the training begins; if omitted, as in older scripts, the optimizer's.
             multiplier: a function of the epoch; or a number m, for m to the power of the epochs since `start_epoch`.
             start_epoch: the first epoch whose rate this sets.
-            end_epoch: the first one whose rate it does not set any more; None: never.
+            end_epoch: the first later epoch whose rate this does not set; None: no limit.
             staircase: whether the rate changes with the epoch; else with each batch, and the multiplier gets epochs
                 with a fraction.
-            momentum_correction: whether what SGD has gathered of earlier steps, whose rate is in it, is changed with
-                the rate.
-            steps_per_epoch: needed without `staircase`, where Keras does not know it.
+            momentum_correction: whether SGD's momentum, which contains the rate of earlier steps, is rescaled when the
+                rate changes.
+            steps_per_epoch: the number of steps in an epoch; required without `staircase` if Keras does not know it.
 
         Raises:
             ValueError: `initial_lr` is missing.
@@ -60,7 +60,9 @@ class LearningRateScheduleCallback(Callback):
         self.multiplier = multiplier if callable(multiplier) else _exponential(multiplier, start_epoch)
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Find out how many steps an epoch has, if the rate changes with each; and the rate, if it was not given."""
+        """Find out the number of steps in an epoch, if the rate changes with each batch; and the rate, if it was
+        omitted.
+        """
         if self.initial_lr == OF_THE_OPTIMIZER:
             self.initial_lr = self._rate()
         if not self.staircase and not self.steps_per_epoch:
@@ -83,7 +85,7 @@ class LearningRateScheduleCallback(Callback):
             self._set_rate(self.current_epoch)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Put the rate into the logs."""
+        """Add the rate to the logs."""
         if logs is not None:
             logs["lr"] = self._rate()
 
@@ -122,9 +124,9 @@ class LearningRateScheduleCallback(Callback):
 
 
 class LearningRateWarmupCallback(LearningRateScheduleCallback):
-    """Lets the learning rate grow from `initial_lr / hvd.size()` to `initial_lr` in the first epochs.
+    """Increases the learning rate from `initial_lr / hvd.size()` to `initial_lr` in the first epochs.
 
-    The way is that of Goyal et al., "Accurate, Large Minibatch SGD", 2017, section 2.2.
+    The method is that of Goyal et al., "Accurate, Large Minibatch SGD", 2017, section 2.2.
 
     Example:
         >>> warmup = hvd.callbacks.LearningRateWarmupCallback(0.1 * hvd.size(), warmup_epochs=5)
@@ -138,14 +140,14 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         steps_per_epoch: int | None = None,
         verbose: int = 0,
     ) -> None:
-        """Make one.
+        """Create the callback.
 
         Args:
-            initial_lr: the rate after the warm-up; left out, as in older scripts, it is the optimizer's.
+            initial_lr: the rate after the warm-up; if omitted, as in older scripts, the optimizer's.
             warmup_epochs: the length of the warm-up in epochs.
-            momentum_correction: as in `LearningRateScheduleCallback`.
-            steps_per_epoch: the same.
-            verbose: 1: rank 0 says when the warm-up is over.
+            momentum_correction: the same as for `LearningRateScheduleCallback`.
+            steps_per_epoch: the same as for `LearningRateScheduleCallback`.
+            verbose: 1: rank 0 prints a message when the warm-up is over.
 
         Raises:
             ValueError: `initial_lr` is missing.
@@ -162,7 +164,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         )
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Put the rate into the logs, and say at the end that it is reached."""
+        """Add the rate to the logs; after the warm-up, print a message."""
         super().on_epoch_end(epoch, logs)
         if self.end_epoch is not None and epoch == self.end_epoch - 1 and self.verbose > 0 and rank() == 0:
             print(f"\nEpoch {epoch + 1}: finished gradual learning rate warmup to {self._rate():g}.")
@@ -179,7 +181,7 @@ def _exponential(base: float, start: int) -> Callable[[float], float]:
 
 
 def _gathered(optimizer: Any) -> list[Any]:
-    """Return the variables in which an optimizer gathers its steps; none without momentum."""
+    """Return an optimizer's momentum variables, if it has momentum."""
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     if hasattr(inner, "get_slot_names"):  # The older optimizers of Keras 2.
         return [weight for weight in inner.weights if weight.name.partition(":")[0].endswith("/momentum")]

@@ -1,4 +1,4 @@
-"""Metrics of all workers together."""
+"""Averaging metrics over all workers."""
 
 from __future__ import annotations
 
@@ -15,39 +15,40 @@ from farandole.worker.collectives.objects import allgather_object
 class MetricAverageCallback(Callback):
     """Replaces the metrics of an epoch by their averages over all workers.
 
-    Put it before callbacks that look at metrics, such as `EarlyStopping`, `ReduceLROnPlateau` or `TensorBoard`. A
-    metric that only some workers have is the average of theirs.
+    Put it before callbacks that use metrics, such as `EarlyStopping`, `ReduceLROnPlateau` or `TensorBoard`. A metric
+    that only some workers have is averaged over these.
 
     Example:
         >>> history = model.fit(x, y, callbacks=[hvd.callbacks.MetricAverageCallback()])
     """
 
     def __init__(self, device: str = "", weighted: bool = False) -> None:
-        """Make one.
+        """Create the callback.
 
         Args:
-            device: accepted, without effect.
-            weighted: whether a worker's metrics have the weight of its samples; else all workers count alike.
+            device: ignored.
+            weighted: whether a worker's metrics are weighted by its number of samples; else all workers have equal
+                weight.
         """
         super().__init__()
         self.weighted = weighted
         self._samples = {"": 1.0, "val_": 1.0}
 
     def on_test_begin(self, logs: Any = None) -> None:
-        """Record the number of trained samples, before the validation counts from zero."""
+        """Record the number of training samples, before the validation counts from zero."""
         self._count("")
 
     def on_test_end(self, logs: Any = None) -> None:
-        """Record the number of validated samples."""
+        """Record the number of validation samples."""
         self._count("val_")
         self._validated = True
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Begin to count."""
+        """Reset the counts of samples."""
         self._validated = False
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Put the averages into the logs."""
+        """Replace the metrics in the logs by their averages."""
         if not self._validated:
             self._count("")
         average(logs, self._samples)
@@ -63,8 +64,8 @@ def average(logs: MutableMapping[str, Any] | None, samples: dict[str, float]) ->
     """Replace values by their averages over all ranks. A collective.
 
     Args:
-        logs: values by their names; None on a rank without values.
-        samples: the weight of this rank, for names that begin so; the longest beginning counts.
+        logs: values by name; None on a rank without values.
+        samples: the weight of this rank by prefix of the names; the longest matching prefix is used.
     """
     mine = {name: (_number(value), _weight(name, samples)) for name, value in (logs or {}).items()}
     every = allgather_object(mine, name="keras.metrics")

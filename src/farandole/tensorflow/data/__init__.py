@@ -1,1 +1,1 @@
-"""TensorFlow's data service on the workers of a job, for the training of another one: Horovod's names."""
+"""TensorFlow's data service on the workers of a job, for the training in another job, with Horovod's names."""

@@ -1,10 +1,10 @@
-"""TensorFlow's data service as Horovod knows it: a job of dispatchers and workers, which prepares another job's data.
+"""TensorFlow's data service in Horovod's form: a job of dispatchers and workers, which prepares another job's data.
 
-`python -m horovod.tensorflow.data.compute_worker FILE` runs on the workers of the one job and writes a file; the script
-of the other one reads it and sends its datasets there.
+`python -m horovod.tensorflow.data.compute_worker FILE` runs on the workers of this job and writes a file; the script of
+the other job reads it and sends its datasets to the service.
 
-TensorFlow's own connections, over which the data travel, are neither encrypted nor authenticated: use them within a
-network that you trust.
+TensorFlow's own connections, which carry the data, are neither encrypted nor authenticated: use them only in a network
+that you trust.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class TfDataServiceConfig:
     """The addresses of a data service.
 
     Attributes:
-        dispatchers: one for all ranks of the training, or one for each.
-        workers_per_dispatcher: the number of processes that work for each.
+        dispatchers: the number of dispatchers: 1 for all ranks of the training, or one for each.
+        workers_per_dispatcher: the number of workers of each dispatcher.
         dispatcher_side: the side on which dispatchers run: "compute" or "training".
-        addresses: the addresses at which the processes meet, by interface.
-        key: the secret that they prove to hold.
-        timeout: seconds that each waits for the others.
+        addresses: the addresses of the meeting point, by interface.
+        key: the secret by which the processes authenticate each other.
+        timeout: seconds that each process waits for the others.
     """
 
     dispatchers: int
@@ -54,16 +54,16 @@ class TfDataServiceConfig:
     timeout: int = 60
 
     def compute_client(self, verbose: int = 1) -> ComputeClient:
-        """Return the client of the process where all meet."""
+        """Return a client of the meeting point."""
         return ComputeClient(self.addresses, self.key, verbose=verbose)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the configuration as plain values."""
         return {**self.__dict__, "key": self.key.hex()}
 
     @staticmethod
     def from_dict(config: Mapping[str, Any]) -> TfDataServiceConfig:
-        """Return the object that `to_dict` has turned into plain values."""
+        """Return the configuration that `to_dict` has converted to plain values."""
         addresses = {
             interface: [(address, port) for address, port in some] for interface, some in config["addresses"].items()
         }
@@ -77,7 +77,7 @@ class TfDataServiceConfig:
         )
 
     def write(self, filename: str | os.PathLike[str]) -> None:
-        """Write it to a file that only its user can read, in one step: a reader of the file never sees a part of it."""
+        """Write the configuration, atomically, to a file that only its user can read."""
         path = Path(filename)
         with NamedTemporaryFile("w", dir=path.parent, prefix=path.name, delete=False) as file:
             json.dump(self.to_dict(), file)
@@ -87,15 +87,15 @@ class TfDataServiceConfig:
     def read(
         filename: str | os.PathLike[str], wait_for_file_creation: bool = False, timeout: float = 600.0
     ) -> TfDataServiceConfig:
-        """Read such a file.
+        """Read a file that `write` has written.
 
         Args:
             filename: the path of the file, which may not exist yet.
-            wait_for_file_creation: wait until it is there.
-            timeout: seconds to wait at most.
+            wait_for_file_creation: whether to wait until the file exists.
+            timeout: maximum number of seconds to wait.
 
         Raises:
-            FileNotFoundError: it is not there.
+            FileNotFoundError: the file does not exist.
         """
         deadline = time.monotonic() + timeout
         while wait_for_file_creation and not os.path.exists(filename) and time.monotonic() < deadline:
@@ -105,17 +105,16 @@ class TfDataServiceConfig:
 
 @contextmanager
 def tf_data_service(compute_config: TfDataServiceConfig, rank: int) -> Iterator[str]:
-    """Give the address of the dispatcher of a rank of the training, once its workers are there.
+    """Yield the address of the dispatcher of a rank of the training, once its workers have registered.
 
-    If dispatchers run on the training side, this rank's own one, or that of all if this is rank 0, lives as long as the
-    context.
+    If dispatchers run on the training side, this rank's dispatcher, or rank 0's for all, runs as long as the context.
 
     Args:
         compute_config: the configuration of the service.
         rank: this process's rank in the training's job.
 
     Raises:
-        TimeoutError: dispatcher or workers were not there in time.
+        TimeoutError: the dispatcher or its workers did not register in time.
 
     Example:
         >>> with tf_data_service(config, hvd.rank()) as address:  # doctest: +SKIP
@@ -145,16 +144,16 @@ def send_to_data_service(
     reuse_dataset: bool = False,
     round_robin: bool = False,
 ) -> Any:
-    """Return a dataset whose elements the data service prepares; it is a method of `tf.data.Dataset` as well.
+    """Return a dataset whose elements the data service prepares; also available as a method of `tf.data.Dataset`.
 
     Args:
         dataset: the dataset that the service prepares.
         compute_config: the configuration of a service whose dispatchers run on the compute side.
         rank: this process's rank in the training's job.
-        size: the size of the training's job; for `round_robin`.
+        size: the size of the training's job; used for `round_robin`.
         processing_mode: the `processing_mode` of `tf.data.experimental.service.distribute`.
-        reuse_dataset: all ranks share what is prepared, so that each element goes to one of them.
-        round_robin: whether consumers get them in turns.
+        reuse_dataset: whether all ranks share the prepared elements, so that each element goes to one of them.
+        round_robin: whether the ranks get elements in turn.
 
     Raises:
         RuntimeError: the dispatchers run on the training side.
@@ -178,7 +177,7 @@ tf.data.Dataset.send_to_data_service = send_to_data_service
 
 
 def compute_worker_fn(compute_config: TfDataServiceConfig) -> None:
-    """Be a worker of the data service, and a dispatcher if this rank is to be one, until the service is shut down."""
+    """Run a data service worker, and a dispatcher if this rank should have one, until the service is shut down."""
     if not is_initialized():
         init()
     index, workers = rank(), compute_config.workers_per_dispatcher
@@ -231,7 +230,7 @@ def _start_worker(dispatcher_address: str, timeout: float) -> Any:
 
 
 def _own_address() -> str:
-    """Return by what the other processes of the service reach this machine."""
+    """Return the address at which the other processes of the service reach this machine."""
     return listening_addresses(own_networks())[0][1]
 
 

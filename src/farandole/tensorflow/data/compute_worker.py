@@ -1,8 +1,8 @@
-"""Makes the workers of a job a data service: `python -m horovod.tensorflow.data.compute_worker FILE`.
+"""Runs a data service on the workers of a job: `python -m horovod.tensorflow.data.compute_worker FILE`.
 
     farandole run -np 4 python -m horovod.tensorflow.data.compute_worker service.json
 
-The file is for the script whose data are to be prepared. When the training calls
+The file is for the script whose data the service prepares. When the training calls
 `TfDataServiceConfig.read(FILE).compute_client().shutdown()`, the job ends.
 """
 
@@ -25,8 +25,8 @@ def main(dispatchers: int, dispatcher_side: str, configfile: str, timeout: int) 
 
     Args:
         dispatchers: the number of dispatchers; the job's size is a multiple of it.
-        dispatcher_side: the side on which they run, "compute" or "training".
-        configfile: the file that is written.
+        dispatcher_side: the side on which dispatchers run, "compute" or "training".
+        configfile: the file for the configuration.
         timeout: seconds that each process waits for the others.
 
     Raises:

@@ -1,7 +1,8 @@
-"""The meeting point of the processes of a data service: dispatchers and workers announce themselves.
+"""The meeting point of the processes of a data service, at which dispatchers and workers register.
 
-One process serves it, all others are clients. Both sides prove that they hold the service's key before anything else is
-decoded (`base.wire.handshake`); a message is one frame of MessagePack, a request and its answer one connection.
+One process serves it, all others are clients. Both sides prove that they have the service's key before anything else is
+decoded (`base.wire.handshake`). A message is one frame of MessagePack; each request and its answer have their own
+connection.
 """
 
 from __future__ import annotations
@@ -31,59 +32,59 @@ Addresses = Mapping[str, Sequence[tuple[str, int]]]
 
 
 class RegisterDispatcher(msgspec.Struct, tag=True):
-    """A dispatcher can be reached there."""
+    """The message with a dispatcher's address."""
 
     dispatcher: int
     address: str
 
 
 class AwaitDispatcher(msgspec.Struct, tag=True):
-    """Asks for a dispatcher's address, once it is known."""
+    """Request a dispatcher's address; answered once it is known."""
 
     dispatcher: int
     timeout: float
 
 
 class RegisterWorker(msgspec.Struct, tag=True):
-    """A worker has begun to work for a dispatcher."""
+    """The message that a worker has begun to work for a dispatcher."""
 
     dispatcher: int
     worker: int
 
 
 class AwaitWorkers(msgspec.Struct, tag=True):
-    """Asks for an answer once all workers of a dispatcher are there."""
+    """A request that is answered once all workers of a dispatcher have registered."""
 
     dispatcher: int
     timeout: float
 
 
 class AwaitDispatcherEnd(msgspec.Struct, tag=True):
-    """Asks for an answer when a dispatcher is about to stop, or the service is not needed any more."""
+    """A request that is answered when a dispatcher is about to stop, or the service is shut down."""
 
     dispatcher: int
 
 
 class WorkerStopped(msgspec.Struct, tag=True):
-    """A worker asks nothing of its dispatcher any more; asks for an answer when the service is not needed any more."""
+    """The message that a worker no longer needs its dispatcher; answered when the service is shut down."""
 
     dispatcher: int
     worker: int
 
 
 class EndDispatcher(msgspec.Struct, tag=True):
-    """A dispatcher is about to stop; asks for an answer once its workers have stopped."""
+    """The message that a dispatcher is about to stop; answered once its workers have stopped."""
 
     dispatcher: int
     timeout: float
 
 
 class Shutdown(msgspec.Struct, tag=True):
-    """The service is not needed any more."""
+    """The message that the service is no longer needed."""
 
 
 class AwaitShutdown(msgspec.Struct, tag=True):
-    """Asks for an answer when it is not."""
+    """A request that is answered when the service is shut down."""
 
 
 class Answer(msgspec.Struct):
@@ -91,7 +92,7 @@ class Answer(msgspec.Struct):
 
     text: str = ""
     failure: str = ""
-    """The name of an exception, whose message is the text; "" if it went well."""
+    """The name of an exception, whose message is the text; "": the request succeeded."""
 
 
 Request = (
@@ -109,13 +110,13 @@ _FAILURES: dict[str, type[Exception]] = {each.__name__: each for each in (IndexE
 
 
 class ComputeService:
-    """The process that all others of a data service know.
+    """The server of the meeting point.
 
     Args:
         dispatchers: the number of dispatchers that will register.
         workers_per_dispatcher: the number of workers of each dispatcher.
-        key: the secret that all processes of the service hold.
-        nics: listen on these interfaces, addresses or networks only; None: everywhere, and on this machine itself.
+        key: the secret that all processes of the service have.
+        nics: the interfaces, addresses or networks to listen on; None: all, and loopback.
 
     Raises:
         ValueError: the number of dispatchers or of workers is 0.
@@ -144,7 +145,7 @@ class ComputeService:
         self._addresses = self._call(self._open(nics))
 
     def addresses(self) -> dict[str, list[tuple[str, int]]]:
-        """Return the addresses that it listens on, by interface."""
+        """Return the addresses that the server listens on, by interface."""
         return {interface: list(addresses) for interface, addresses in self._addresses.items()}
 
     def wait_for_workers(self, timeout: float) -> None:
@@ -153,7 +154,7 @@ class ComputeService:
             self._call(self._until(self._all_have_stopped, timeout, "workers to stop"))
 
     def shutdown(self) -> None:
-        """Answer those that wait for the end, and stop listening. No-op if that has happened."""
+        """Answer the clients that wait for the end, and stop listening. No-op if this has happened."""
         if self._thread.is_alive():
             self._call(self._close())
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -297,7 +298,7 @@ class ComputeClient:
 
         Raises:
             IndexError: the service has no dispatcher of this number.
-            ValueError: it was said to be elsewhere before.
+            ValueError: it was registered with another address before.
         """
         self._ask(RegisterDispatcher(dispatcher_id, dispatcher_address))
 
@@ -323,54 +324,53 @@ class ComputeClient:
 
         Raises:
             IndexError: the service has no dispatcher of this number.
-            TimeoutError: some are missing after `timeout` seconds.
+            TimeoutError: some have not registered within `timeout` seconds.
         """
         self._ask(AwaitWorkers(dispatcher_id, timeout), timeout)
 
     def wait_for_dispatcher_end(self, dispatcher_id: int) -> None:
-        """Wait until a dispatcher is about to stop, or the service is ended.
+        """Wait until a dispatcher is about to stop, or the service is shut down.
 
         Raises:
             IndexError: the service has no dispatcher of this number.
-            ConnectionError: the service's process has ended otherwise.
+            ConnectionError: the service's process has ended in another way.
         """
         self._ask(AwaitDispatcherEnd(dispatcher_id), None)
 
     def worker_has_stopped(self, dispatcher_id: int, worker_id: int) -> None:
-        """Report that a worker does not need its dispatcher any more, and return when the service is ended.
+        """Report that a worker no longer needs its dispatcher, and return when the service is shut down.
 
         Raises:
             IndexError: the service has no dispatcher of this number.
-            ConnectionError: the service's process has ended otherwise.
+            ConnectionError: the service's process has ended in another way.
         """
         self._ask(WorkerStopped(dispatcher_id, worker_id), None)
 
     def end_dispatcher(self, dispatcher_id: int, timeout: float) -> None:
-        """Let the workers of a dispatcher stop, and return when they have.
+        """Ask the workers of a dispatcher to stop, and return when they have stopped.
 
-        A worker whose dispatcher is gone, and which needs its word to go on, asks again and again before it can be
-        stopped.
+        A worker that needs an answer of a dispatcher that has gone would repeat its request before it can be stopped.
 
         Raises:
             IndexError: the service has no dispatcher of this number.
-            TimeoutError: some have not stopped after `timeout` seconds.
+            TimeoutError: some have not stopped within `timeout` seconds.
         """
         self._ask(EndDispatcher(dispatcher_id, timeout), timeout)
 
     def shutdown(self) -> None:
-        """End the service, and all workers and dispatchers that wait for that."""
+        """Shut down the service, and the workers and dispatchers that wait for this."""
         self._ask(Shutdown())
 
     def wait_for_shutdown(self) -> None:
-        """Wait until the service is ended.
+        """Wait until the service is shut down.
 
         Raises:
-            ConnectionError: its process has ended otherwise.
+            ConnectionError: its process has ended in another way.
         """
         self._ask(AwaitShutdown(), None)
 
     def _ask(self, request: Request, seconds: float | None = 0.0) -> str:
-        """Return the answer; `seconds`: how long the other side may take, None is without end."""
+        """Send a request, and return the answer; `seconds`: the time limit for the answer; None: none."""
         try:
             channel = Channel.connect(self._addresses, self._key, timeout=CONNECT_SECONDS, limit=_MESSAGE_LIMIT)
         except AuthenticationFailed:
@@ -390,10 +390,10 @@ class ComputeClient:
 
 
 def listening_addresses(networks: Sequence[str] | None) -> list[tuple[str, str]]:
-    """Return the addresses of a process of the service: pairs of interface and address, the fastest first.
+    """Return the addresses to listen on, as pairs of interface and address, the fastest first.
 
     Args:
-        networks: the networks that may be used; None: all of them, and loopback after these.
+        networks: the networks that may be used; None: all of them, followed by loopback.
     """
     everything = interfaces.every_address() if networks else interfaces.addresses()
     found = interfaces.pick(everything, networks) if networks else everything

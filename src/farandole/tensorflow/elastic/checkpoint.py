@@ -13,11 +13,11 @@ from farandole.worker.elastic.variables import variables_of
 
 
 class Checkpoint(ArrayCheckpoint):
-    """A directory of checkpoints that training writes, and begins from.
+    """A directory of checkpoints, which a training writes to and resumes from.
 
-    It saves objects with variables (models and optimizers of Keras, modules, variables and lists of them),
-    things with `state_dict` and `load_state_dict`, arrays, numbers, text and bytes, by name. Each rank writes its share
-    of the arrays, into files of safetensors. Variables are told apart by their position in `variables`.
+    It saves, by name, objects with variables (models and optimizers of Keras, modules, variables and lists of them),
+    objects with `state_dict` and `load_state_dict`, arrays, numbers, text and bytes. Each rank writes its share of the
+    arrays to safetensors files. Variables are identified by their position in `variables`.
 
     Example:
         >>> checkpoint = Checkpoint("checkpoints", every_steps=100)

@@ -1,9 +1,8 @@
 """The reduction of gradients in a loop of `steps`: a step counts as a whole, and survives the loss of workers.
 
-All gradients of a call are given to a reducer (`worker.gradients`), which keeps this rank's own ones until the step
-counts, and makes the reduction once more in the next world when its own has broken. In a `tf.function` TensorFlow calls
-this as a Python function; what the function does with the results waits for it, so that no variable is written to
-before the step counts.
+A reducer (`worker.gradients`) gets all gradients of a call. It keeps this rank's own ones until the step counts, and
+repeats the reduction in the next world if its own breaks. In a `tf.function`, TensorFlow calls this as a Python
+function; the ops that use the results wait for it, so no variable is written before the step counts.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from farandole.worker.gradients.reduce_options import ReduceOptions
 
 
 def is_on() -> bool:
-    """Return whether gradients are to be reduced here: a loop of `steps` has been made in this session."""
+    """Return whether gradients should be reduced here: a loop of `steps` has been created in this session."""
     session = session_if_any()
     return session is not None and session.trainings > 0
 
@@ -44,11 +43,11 @@ def reduce(
     """Return the reduced gradients of a step, in eager mode or in a `tf.function`.
 
     Args:
-        tensors: dense; all gradients that are reduced by this call.
+        tensors: all gradients that are reduced by this call, which are dense.
         names: the names by which ranks' gradients match, one for each, the same in all steps.
-        op: any but Adasum.
-        prescale: multiplied in before the reduction.
-        postscale: multiplied in after it.
+        op: the operation, which must not be Adasum.
+        prescale: the factor before the reduction.
+        postscale: the factor after the reduction.
         process_set: the ranks that take part.
 
     Raises:
@@ -84,19 +83,19 @@ def reduce_gradients(
     op: int = Average,
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
-    """Return gradients reduced over all workers, for trainings that use no tape and no optimizer of farandole.
+    """Return gradients reduced over all workers, for trainings without farandole's tape or optimizer.
 
     In a loop of `steps` this is where the step counts. It works in eager mode and in a `tf.function`.
 
     Args:
-        gradients: the result of `tape.gradient`, of the same variables on all ranks; None stays None, and
+        gradients: the result of `tape.gradient`, of the same variables on all ranks; None is not changed, and
             `tf.IndexedSlices` become dense.
         variables: the variables of the gradients; ranks' gradients match by their order and names.
         op: Average (the default), Sum, Min, Max or Product.
         process_set: the ranks that take part.
 
     Raises:
-        ValueError: there are not as many gradients as variables; or op=Adasum.
+        ValueError: the numbers of gradients and variables differ, or op is Adasum.
         HorovodInternalError: a worker was lost, and the job is not elastic.
 
     Example:
@@ -145,7 +144,7 @@ def _reduce_anywhere(tensors: list[Any], names: list[str], op: int, process_set:
 
 
 def one_pass() -> OnePass:
-    """Return the object that measures the gradients that are reduced here."""
+    """Return the object that measures the reduced gradients."""
     return OnePass(_sites)
 
 

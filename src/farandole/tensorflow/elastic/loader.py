@@ -23,19 +23,20 @@ class ElasticLoader(IndexLoader):
             sequence, whose elements are samples; or a dataset with `__len__` and `farandole_read(ranges)`, such as
             `farandole.parquet.ParquetSource`; or, with `load`, the number of samples. The same on all ranks.
         batch_size: samples of each worker in a step.
-        global_batch_size: the samples of all workers together, instead; in a larger world some workers have none.
-        batches: a policy of your own, instead: an object with `counts(world_size)`, the number of samples of each rank.
-        shuffle: whether samples come in a pseudo-random order, another one in each epoch. None: unless the source is
-            read by ranges.
+        global_batch_size: the samples of all workers together, instead of `batch_size`; in a larger world, some workers
+            have none.
+        batches: another policy instead: an object with `counts(world_size)`, the number of samples of each rank.
+        shuffle: whether samples come in a pseudo-random order, which differs in each epoch. None: yes, unless the
+            source is read by ranges.
         seed: the seed of that order, the same on all ranks.
-        drop_last: leave out the last step of an epoch if it would be short.
-        load: makes a batch: it gets the indices of its samples, an int64 vector of any length, and TensorFlow runs it
-            as a graph, in a `tf.data` pipeline that reads ahead.
-        num_parallel_calls: the number of parallel calls of `load`; None lets TensorFlow choose.
+        drop_last: whether to omit the last step of an epoch if it would be short.
+        load: a function that makes a batch from the indices of its samples, an int64 vector of any length. TensorFlow
+            runs it as a graph, in a `tf.data` pipeline that reads ahead.
+        num_parallel_calls: the number of parallel calls of `load`; None: TensorFlow chooses.
         prefetch: the number of batches of `load` that are prepared ahead.
 
     Raises:
-        ValueError: an argument cannot be; the message says what to give instead.
+        ValueError: an argument is not valid; the message says what to pass instead.
 
     Example:
         >>> loader = ElasticLoader((images, labels), global_batch_size=256)

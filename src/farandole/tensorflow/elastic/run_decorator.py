@@ -1,4 +1,4 @@
-"""`hvd.elastic.run` for TensorFlow, whose errors come out of graphs under other names."""
+"""`hvd.elastic.run` for TensorFlow, in which errors of collectives in graphs have other types."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ StateType = TypeVar("StateType", bound=State)
 
 
 def run(func: Callable[Concatenate[StateType, P], R]) -> Callable[Concatenate[StateType, P], R | None]:
-    """Return a training function that goes on when workers are lost, come or leave.
+    """Return a training function that continues when workers are lost, join or leave.
 
-    As in `worker.elastic.run_decorator`; collectives that fail inside of a graph count as well. Any other error of
-    TensorFlow's is the script's.
+    It does the same as in `worker.elastic.run_decorator`, also for collectives that fail in a graph. Other errors of
+    TensorFlow are raised to the script.
 
     Args:
         func: a function that takes a `State` as its first argument.

@@ -1,8 +1,8 @@
 """The sources of samples for TensorFlow: arrays, sequences, and functions of indices.
 
-What a worker reads in a step follows from the ledger, and changes when the world does. So a source is asked by indices;
-a pipeline of `tf.data` that goes through samples in an order of its own could give a lost worker's samples out again
-only by being gone through from its beginning.
+The ledger determines the samples that a worker reads in a step, and they change with the world. So a source is read by
+indices; a `tf.data` pipeline with its own order could yield a lost worker's samples again only by starting from its
+beginning.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class ArraySource:
     """Arrays in any structure of tuples, lists and dicts, whose first dimension is the samples."""
 
     def __init__(self, arrays: Any) -> None:
-        """Take arrays or tensors of equal length."""
+        """Create a source of arrays or tensors of equal length."""
         self._arrays = tf.nest.map_structure(np.asarray, arrays)
         lengths = {len(array) if array.ndim else -1 for array in tf.nest.flatten(self._arrays)}
         if len(lengths) != 1 or min(lengths) < 0:
@@ -31,12 +31,12 @@ class ArraySource:
         self.samples = lengths.pop()
 
     def read(self, indices: Any) -> Any:
-        """Return tensors of these samples."""
+        """Return the tensors of the samples with these indices."""
         return tf.nest.map_structure(lambda array: tf.convert_to_tensor(array[indices]), self._arrays)
 
 
 class SequenceSource:
-    """Whatever has `__len__` and `__getitem__`, which returns one sample."""
+    """Any object with `__len__` and `__getitem__`, which returns one sample."""
 
     def __init__(self, sequence: Any) -> None:
         """Read from a sequence."""
@@ -44,12 +44,12 @@ class SequenceSource:
         self.samples = len(sequence)
 
     def read(self, indices: Any) -> Any:
-        """Return tensors of these samples, stacked."""
+        """Return the stacked tensors of the samples with these indices."""
         return stacked([self._sequence[int(index)] for index in indices])
 
 
 def stacked(samples: Sequence[Any]) -> Any:
-    """Return tensors of samples, stacked."""
+    """Return the stacked tensors of samples."""
     return tf.nest.map_structure(
         lambda *values: tf.convert_to_tensor(np.stack([np.asarray(value) for value in values])), *samples
     )
@@ -82,11 +82,11 @@ def source_of(given: Any) -> Source:
 
 
 class Pipeline:
-    """A `tf.data` pipeline that loads the steps to come, on the assumption that the world stays.
+    """A `tf.data` pipeline that loads later steps ahead, on the assumption that the world does not change.
 
     Args:
         load: a function that makes a batch from the indices of its samples, an int64 vector.
-        parallel_calls: the number of batches that are made at the same time; None lets TensorFlow choose.
+        parallel_calls: the number of batches that are made at the same time; None: TensorFlow chooses.
         prefetch: the number of batches that are prepared ahead.
     """
 
@@ -99,7 +99,7 @@ class Pipeline:
         self._dataset = indices.map(load, num_parallel_calls=calls, deterministic=True).prefetch(prefetch)
 
     def read(self, ledger: Ledger, counts: Sequence[int], rank: int) -> Any:
-        """Return the next batch; after `forget`, that of the step which is taken from this ledger."""
+        """Return the next batch; after `forget`, the batch of this ledger's next step."""
         if self._batches is None:
             self._begin = ledger, counts, rank
             self._batches = iter(self._dataset)
@@ -114,7 +114,7 @@ class Pipeline:
         self._batches = None
 
     def _indices(self) -> Iterator[Any]:
-        """Go through the steps that come if the world stays, from the one for which the pipeline begins."""
+        """Yield the indices of steps that follow if the world does not change, from the pipeline's first step on."""
         assert self._begin is not None
         ledger, counts, rank = self._begin
         while ledger.left:

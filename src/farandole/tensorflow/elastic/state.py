@@ -1,6 +1,7 @@
-"""`TensorFlowState` and `TensorFlowKerasState`: variables, kept alike on all workers.
+"""`TensorFlowState` and `TensorFlowKerasState`: variables, which are the same on all workers.
 
-The values travel as arrays, so that a sync makes no op: it works in eager mode, and in a session whose graph is final.
+The values are sent as arrays, so that a sync creates no ops: it works in eager mode, and in a session whose graph is
+final.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ class TensorFlowState(VariablesState):
     """
 
     def __init__(self, variables: Sequence[Any] | None = None, session: Any = None, **kwargs: Any) -> None:
-        """Make a state.
+        """Create a state.
 
         Args:
-            variables: None: all global variables of the graph.
+            variables: the variables; None: all global variables of the graph.
             session: the session in which a graph's variables have their values; None: the default session, when it is
                 needed.
-            kwargs: more attributes, with their first values, which can be pickled.
+            kwargs: further attributes with their initial values, which must be picklable.
 
         Raises:
-            ValueError: an attribute would hide a method; or a graph's variables have no session.
+            ValueError: an attribute has the name of a method, or a graph's variables have no session.
         """
         self.variables = list(tf.compat.v1.global_variables() if variables is None else variables)
         self.session = session
@@ -61,16 +62,16 @@ class TensorFlowKerasState(ModelState):
     """
 
     def __init__(self, model: Any, optimizer: Any = None, backend: Any = None, **kwargs: Any) -> None:
-        """Make a state.
+        """Create a state.
 
         Args:
-            model: a model of Keras that is built.
-            optimizer: None: the one that the model was compiled with.
+            model: a Keras model, which must be built.
+            optimizer: the optimizer; None: the one that the model was compiled with.
             backend: the backend of tf_keras without eager mode, whose `get_session()` returns the session.
-            kwargs: more attributes, with their first values, which can be pickled.
+            kwargs: further attributes with their initial values, which must be picklable.
 
         Raises:
-            ValueError: the model is not built, or an attribute would hide a method.
+            ValueError: the model is not built, or an attribute has the name of a method.
         """
         check_built("model", model)
         self.backend = backend

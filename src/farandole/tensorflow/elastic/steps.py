@@ -1,4 +1,4 @@
-"""`steps`: the loop of a training whose workers come and go, for TensorFlow."""
+"""`steps`: the loop of steps of an elastic training, for TensorFlow."""
 
 from __future__ import annotations
 
@@ -26,35 +26,35 @@ def steps(
     checkpoint: Checkpoint | None = None,
     **things: Any,
 ) -> Loop:
-    """Go through the batches of a training whose workers may die, join and leave.
+    """Iterate over the batches of a training whose workers may die, join and leave.
 
-    A step is one round of the loop. It counts as a whole, on all workers alike, when all ranks' gradients are reduced:
-    in `tape.gradient` of a `DistributedGradientTape`, or in `apply_gradients` of a `DistributedOptimizer`. When the
-    world breaks before, the survivors reduce the gradients again that they have computed, so that each sample is used
-    once in an epoch. What the body does with the gradients follows the reduction, so no variable has seen a part of a
-    step. Newcomers get the state of `things` between two steps, from the others' memory.
+    A step is one iteration of the loop. It counts as a whole, on all workers, when all ranks' gradients are reduced: in
+    `tape.gradient` of a `DistributedGradientTape`, or in `apply_gradients` of a `DistributedOptimizer`. If the world
+    breaks before, the survivors reduce their gradients again, so that each sample is used once in an epoch. The
+    gradients are applied after the reduction, so no variable is changed by a part of a step. Newcomers get the state of
+    `things` between two steps, from the others' memory.
 
-    In a job whose number of workers is fixed, it goes through the same steps, and a lost worker is an error.
+    In a job with a fixed number of workers, the steps are the same, and a lost worker is an error.
 
     Args:
         loader: the loader of the samples.
-        epochs: the number of times that this loop goes through the samples, in all worlds together.
-        rate: the change of the learning rate with the number of workers, such as `LinearScaling()`; by default the rate
-            stays.
-        batches: lets the batch of all workers follow the noise of the gradients, and the learning rate the batch; the
-            loader's batch size is not used then. A `tf.function` is traced for each size, if not with
+        epochs: the number of epochs of this loop, in all worlds together.
+        rate: the change of the learning rate with the number of workers, such as `LinearScaling()`; by default, the
+            rate does not change.
+        batches: adapts the batch of all workers to the noise of the gradients, and the learning rate to the batch; then
+            the loader's batch size is not used. A `tf.function` is traced for each size, unless it has
             `reduce_retracing=True`.
-        checkpoint: the place where the training is kept if all workers are lost; by default, where `farandole run
-            --checkpoint-dir` says. With `--resume auto`, it begins from the last one.
+        checkpoint: checkpoints, for the case that all workers are lost; by default, those of
+            `farandole run --checkpoint-dir`. With `--resume auto`, training starts from the last one.
         things: the trained objects, under any names: models and optimizers of Keras, modules, variables and lists of
-            them, and whatever has `state_dict` and `load_state_dict`. Optimizers of Keras are built for the models'
+            them, and objects with `state_dict` and `load_state_dict`. Optimizers of Keras are built for the models'
             trainable variables.
 
     Returns:
-        What to iterate over, once. `stop()` of it ends the training after the current step, on all workers.
+        A loop to iterate over once. Its `stop()` ends the training after the current step, on all workers.
 
     Raises:
-        ValueError: a thing has no state, or no variables yet; both rate and batches are given.
+        ValueError: an object has no state, or no variables yet, or both rate and batches are given.
 
     Example:
         >>> optimizer.build(model.trainable_variables)

@@ -1,4 +1,4 @@
-"""The state that a loop of steps trains, in terms of TensorFlow: variables, and how newcomers get them."""
+"""The state that a loop of steps trains with TensorFlow: variables, and how newcomers get them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from farandole.worker.elastic.variables import build_optimizer, check_built, var
 
 
 class Training:
-    """The objects that are trained, by name: TensorFlow's `farandole.worker.elastic.framework.Trained`.
+    """The trained objects, by name: TensorFlow's `farandole.worker.elastic.framework.Trained`.
 
     Each of them has variables, or a `state_dict` and `load_state_dict`.
 
@@ -37,7 +37,7 @@ class Training:
         """The number of reductions after the last step."""
 
     def transfer(self, sources: Sequence[int], receivers: Sequence[int], *, may_stream: bool) -> None:
-        """Give the receivers the state that each of the sources has, all of it at once. A collective of the world."""
+        """Send the receivers the state, which all sources have, all at once. A collective of the world."""
         variables = {
             f"{name}/{index}": variable
             for name, thing in self._things.items()
@@ -60,7 +60,7 @@ class Training:
             others[name].load_state_dict(state)
 
     def hand_over(self, gradients: Gradients | None, sources: Sequence[int], receivers: Sequence[int]) -> None:
-        """Give the receivers the reduced gradients that each of the sources has. A collective of the world."""
+        """Send the receivers the reduced gradients, which all sources have. A collective of the world."""
         reduced: Any = gradients
         came = transfer_arrays(lambda: reduced.state_dict(), dict, sources, receivers)
         if came is not None:
@@ -71,10 +71,10 @@ class Training:
         raise AssertionError("a step has no samples; this is a bug of farandole")
 
     def has_unused_gradients(self) -> bool:
-        """Return False: gradients belong to the body of the loop.
+        """Return False: the gradients belong to the body of the loop.
 
         Raises:
-            InvalidRequestError: it has reduced none, so that each worker would train for itself.
+            InvalidRequestError: the body has reduced none, so that each worker would train separately.
         """
         before, self._seen = self._seen, in_loop.reductions()
         if self._optimizers and self._seen == before:
@@ -90,7 +90,7 @@ class Training:
         """Multiply the learning rates.
 
         Raises:
-            InvalidRequestError: one of them is a schedule.
+            InvalidRequestError: a learning rate is a schedule.
         """
         for name, optimizer in self._optimizers.items():
             try:
@@ -103,7 +103,7 @@ class Training:
 
 
 def build(things: Mapping[str, Any]) -> None:
-    """Let Keras optimizers make their variables, for all trainable variables of the models beside them."""
+    """Make Keras optimizers create their variables for all trainable variables of the models in `things`."""
     trainable = [
         variable
         for thing in things.values()

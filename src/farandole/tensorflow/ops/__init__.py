@@ -1,11 +1,10 @@
-"""The ops of which the functions that users call are made: those of the plugin library, or the slower Python ones.
+"""The ops behind the functions that users call: those of the plugin library, or slower ones in Python.
 
-Each function makes one TensorFlow op, in whichever way TensorFlow works at the moment: at once, in the graph of a
-`tf.function`, or in a graph of `tf.compat.v1`. The functions without tensors are those of `python_ops`, which says
-what each returns.
+Each function makes one TensorFlow op: in eager mode, in the graph of a `tf.function`, or in a graph of `tf.compat.v1`.
+The functions without tensors are those of `python_ops`.
 
-The Python ones are taken where the plugin cannot be used, and in a loop of `elastic.steps`: when a world ends there,
-they make a call again in the next one.
+The Python ops are used if the plugin cannot be used, and in a loop of `elastic.steps`, in which they repeat a call in
+the next world if its world breaks.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def chosen() -> Any:
 
 
 def _refuse_compilation() -> None:
-    """Report an error at the call, while a function is traced; TensorFlow's own report of the graph is long."""
+    """Raise the error at the call, while a function is traced; TensorFlow's own report of the graph is long."""
     if not tf.executing_eagerly() and GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
         raise tf.errors.InvalidArgumentError(
             None,
@@ -85,10 +84,10 @@ def run(
         collective: the collective to call.
         form: whether it takes one tensor or several; no tensor is overwritten.
         tensors: the inputs.
-        options: settled; tensors are inputs of the op as well.
+        options: the settled options; those that are tensors are also inputs of the op.
         name: the name by which ranks' calls match; None: they match by their order.
         process_set: the ranks that take part.
-        ignore_name_scope: in a graph, whether the name counts without its scope.
+        ignore_name_scope: in a graph, whether the name is used without its scope.
     """
     outcome: Outcome = _chosen_for_call().run(
         collective,
@@ -105,7 +104,7 @@ def run(
 def broadcast_in_place(
     variables: Sequence[Any], *, root_rank: int, name: str | None, process_set: ProcessSet
 ) -> list[Any]:
-    """Give the variables the root's values, and return these."""
+    """Assign the root's values to the variables, and return the values."""
     base = name or "broadcast"
     written = []
     for index, variable in enumerate(variables):

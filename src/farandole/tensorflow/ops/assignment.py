@@ -1,4 +1,4 @@
-"""Variables that get the result of a collective."""
+"""Assigning the result of a collective to variables."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import tensorflow as tf
 
 
 def assigned(variable: Any, value: Any) -> Any:
-    """Assign a value to a variable, and return it as a tensor, which in a graph is there after the assignment.
+    """Assign a value to a variable, and return it as a tensor, which in a graph depends on the assignment.
 
-    The variable takes the memory of the value over, so that this costs no copy.
+    The variable adopts the memory of the value, so this costs no copy.
     """
     operation = variable.assign(value, read_value=False)
     if operation is None or tf.executing_eagerly():

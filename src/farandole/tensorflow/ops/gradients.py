@@ -1,6 +1,6 @@
 """The gradients of ops, as `farandole.worker.collectives` declares them for all front ends.
 
-Each is made of collectives again, so all ranks have to ask for it.
+Each consists of collectives itself, so all ranks must compute it.
 """
 
 from __future__ import annotations
@@ -21,24 +21,25 @@ Run = Callable[[Collective, Form, Sequence[Any], Options, str | None], Outcome]
 
 
 def input_options(options: Options) -> Mapping[str, Any]:
-    """Return the options that are tensors, and thus inputs of an op, by name."""
+    """Return the options that are tensors, and so inputs of an op, by name."""
     return {option: value for option, value in options.items() if tf.is_tensor(value)}
 
 
 class Members(NamedTuple):
-    """The ranks that took part in a call. Each function makes the op that gives a number, int32, when it runs: a graph
-    that was traced in one world may run in another."""
+    """The ranks that took part in a call. Each function makes an op that returns an int32 when it runs: a graph that
+    was traced in one world may run in another.
+    """
 
     size: Callable[[], Any]
-    """Their number."""
+    """The number of these ranks."""
     position: Callable[[], Any]
-    """The place of this rank among them."""
+    """The index of this rank among them."""
     rank: Callable[[], Any]
     """This rank in the world."""
 
 
 class Differentiable:
-    """A call of a collective, whose gradients TensorFlow asks for; the `Maths` that gradient rules compute in."""
+    """A call of a collective whose gradients are computed; an implementation of `Maths` for gradient rules."""
 
     def __init__(
         self,
@@ -53,10 +54,10 @@ class Differentiable:
 
         Args:
             collective: the collective that was called.
-            options: settled.
+            options: the settled options.
             members: the ranks that took part.
             inputs: the inputs of the call.
-            counts: for each output, the number of rows from each rank, where the collective returns that.
+            counts: for each output, the number of rows from each rank, if the collective returns it.
             run: a function that runs another collective, among the same ranks.
         """
         self._collective = collective
@@ -113,18 +114,18 @@ class Differentiable:
     def only_at(self, tensor: Any, rank: int) -> Any:
         """Return the tensor on one rank, and zeros on the others.
 
-        The choice is made when it runs: of a result that this rank is known not to use, TensorFlow would remove the
-        collective, for which the others wait.
+        The choice is made when the op runs: if TensorFlow knew that this rank does not use the result, it would remove
+        the collective, for which the others wait.
         """
         return tf.where(tf.equal(self._members.rank(), rank), tensor, tf.zeros_like(tensor))
 
     def rows_of(self, tensor: Any, counts: Any, position: int) -> Any:
-        """Return the rows of one of several parts, which lie in the tensor one after another."""
+        """Return the rows of one of the parts that are concatenated in the tensor."""
         begin = tf.reduce_sum(counts[:position])
         return tensor[begin : begin + counts[position]]
 
     def padded(self, tensor: Any, rows: Any) -> Any:
-        """Return the tensor with rows of zeros after its own."""
+        """Return the tensor with rows of zeros appended."""
         return self.with_zero_rows(tensor, 0, rows - tf.shape(tensor)[0])
 
     def product_of_rows(self, tensor: Any) -> Any:
@@ -138,7 +139,7 @@ class Differentiable:
 
 
 def call_name(name: str | None, collective: Collective, form: Form, tensors: Sequence[Any]) -> str | None:
-    """Return the name of a call: the user's; else in a graph, one made of the tensors' names; else None."""
+    """Return the name of a call: the user's or, in a graph, one derived from the tensors' names; otherwise None."""
     if name is not None or tf.executing_eagerly():
         return name
     ends = [tensors[0], tensors[-1]] if form.grouped else [tensors[0]]

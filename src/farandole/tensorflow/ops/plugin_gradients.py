@@ -1,4 +1,4 @@
-"""The gradients of the plugin's ops, for which TensorFlow asks by the names of the ops."""
+"""The gradients of the plugin's ops, which are registered by the names of the ops."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WITHOUT_GRADIENT = ("Barrier", "Join", "LocalRank", "LocalSize", "ProcessSetInc
 
 @cache
 def register(library: Any) -> None:
-    """Tell TensorFlow, once, how the ops of the plugin library are differentiated."""
+    """Register the gradients of the plugin library's ops with TensorFlow, once."""
     ops = PluginOps(library)
     for collective in COLLECTIVES.values():
         for form in (PLAIN, Form(grouped=True)) if collective.has_grouped else (PLAIN,):

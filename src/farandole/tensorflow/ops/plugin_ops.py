@@ -16,7 +16,7 @@ from farandole.worker.core.group import ProcessSet
 
 
 def _text(factor: float) -> str:
-    """Return a number as an attribute: TensorFlow has none of double precision, but texts."""
+    """Return a number as an attribute: a text, because TensorFlow has no attributes of double precision."""
     return repr(float(factor))
 
 
@@ -31,7 +31,7 @@ _ATTRIBUTES: Mapping[str, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]
 
 
 def options_of(op: Any, collective: Collective) -> Options:
-    """Return the options of an op that was made, but for those that are inputs."""
+    """Return the options of an existing op, except those that are inputs."""
     options = {}
     for each in collective.parameters:
         if each.option is not None and each.option in _ATTRIBUTES:
@@ -41,10 +41,10 @@ def options_of(op: Any, collective: Collective) -> Options:
 
 
 class PluginOps:
-    """Each method makes one op; what they return, and when, is described in `farandole.tensorflow.ops`."""
+    """The ops of the plugin, as `farandole.tensorflow.ops` describes them; each method makes one op."""
 
     def __init__(self, ops: Any) -> None:
-        """Make ops of these functions, which TensorFlow has made for the library."""
+        """Use these functions, which TensorFlow has generated for the library."""
         self._ops = ops
 
     def run(
@@ -106,7 +106,7 @@ class PluginOps:
         return self._ops.farandole_join()
 
     def barrier(self, process_set: ProcessSet) -> Any:
-        """Wait until all ranks of the process set are here."""
+        """Wait until all ranks of the process set have called this."""
         return self._ops.farandole_barrier(process_set_id=_id(process_set, "Barrier"))
 
     def size(self, process_set_id: int = 0) -> Any:
@@ -118,11 +118,11 @@ class PluginOps:
         return self._ops.farandole_rank()
 
     def local_size(self) -> Any:
-        """Return the number of workers on this host, as it is when the op runs (int32)."""
+        """Return the number of workers on this host at the time when the op runs (int32)."""
         return self._ops.farandole_local_size()
 
     def local_rank(self) -> Any:
-        """Return the rank on this host, as it is when the op runs (int32)."""
+        """Return the rank on this host at the time when the op runs (int32)."""
         return self._ops.farandole_local_rank()
 
     def process_set_included(self, process_set_id: int = 0) -> Any:
@@ -142,7 +142,7 @@ def _id(process_set: ProcessSet, kind: str) -> int:
 
 
 def _names(name: str | None, ignore_name_scope: bool) -> dict[str, Any]:
-    """Return the arguments that name an op: in a graph its node, by which calls match; in eager mode, its key."""
+    """Return the arguments that name an op: in a graph its node, by whose name calls match; in eager mode, its key."""
     if name is None:
         return {}
     if tf.executing_eagerly():
@@ -151,7 +151,7 @@ def _names(name: str | None, ignore_name_scope: bool) -> dict[str, Any]:
 
 
 def _with_rows(rows: Any, tensor: Any) -> Any:
-    """Set the shape of rows whose number is not known yet."""
+    """Set the shape of a tensor whose number of rows is not known yet."""
     if not tf.executing_eagerly() and tensor.shape.rank:
         rows.set_shape([None, *tensor.shape[1:]])
     return rows

@@ -1,7 +1,8 @@
 """The ops without the plugin library: Python functions that TensorFlow calls, over the collectives of NumPy arrays.
 
-Slower than the plugin's, because each op holds one of TensorFlow's threads until it is done, and all of them take
-Python's lock. TensorFlow runs Python functions of one `tf.function` in their order, which is the same on all ranks.
+They are slower than the plugin's, because each op blocks one of TensorFlow's threads until it is done, and all of them
+need Python's lock. TensorFlow runs Python functions of one `tf.function` in their order, which is the same on all
+ranks.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from farandole.worker.core.group import ProcessSet
 
 
 class _ArraysOfTensors(Arrays):
-    """Arrays that stand for TensorFlow's tensors: their calls have the names that the plugin's would have."""
+    """The front end for arrays of TensorFlow's tensors: its calls have the same names as the plugin's."""
 
     scope = "tensorflow."
 
@@ -90,7 +91,7 @@ def join() -> Any:
 
 
 def barrier(process_set: ProcessSet) -> Any:
-    """Wait until all ranks of the process set are here."""
+    """Wait until all ranks of the process set have called this."""
 
     def run() -> int:
         barrier_of_ranks(process_set)
@@ -100,22 +101,22 @@ def barrier(process_set: ProcessSet) -> Any:
 
 
 def size(process_set_id: int = 0) -> Any:
-    """Return the number of ranks in a process set, as it is when the op runs (int32)."""
+    """Return the number of ranks in a process set at the time when the op runs (int32)."""
     return _number(lambda: len(basics.identity().groups[process_set_id]))
 
 
 def rank() -> Any:
-    """Return the rank, as it is when the op runs (int32)."""
+    """Return the rank at the time when the op runs (int32)."""
     return _number(basics.rank)
 
 
 def local_size() -> Any:
-    """Return the number of workers on this host, as it is when the op runs (int32)."""
+    """Return the number of workers on this host at the time when the op runs (int32)."""
     return _number(basics.local_size)
 
 
 def local_rank() -> Any:
-    """Return the rank on this host, as it is when the op runs (int32)."""
+    """Return the rank on this host at the time when the op runs (int32)."""
     return _number(basics.local_rank)
 
 
@@ -128,7 +129,7 @@ def process_set_included(process_set_id: int = 0) -> Any:
 
 
 def _call(run: Callable[..., list[Any]], inputs: Sequence[Any], dtypes: list[Any], name: str | None) -> list[Any]:
-    """Call a function of arrays: now, or where the graph that is being made will run."""
+    """Call a function of arrays: now or, in a graph, when it runs."""
     if tf.executing_eagerly():
         return [tf.convert_to_tensor(result) for result in run(*(tensor.numpy() for tensor in inputs))]
     results: list[Any] = tf.numpy_function(run, list(inputs), dtypes, name=_op_name(name))
@@ -141,7 +142,7 @@ def _number(read: Callable[[], int | None]) -> Any:
 
 
 def _key(name: str | None, ignore_name_scope: bool) -> str | None:
-    """Return by what ranks' calls match: in a graph, the name with its scope, so that each call has its own."""
+    """Return the name by which ranks' calls match: in a graph, with its scope, so that it is unique to the call."""
     if name is None or tf.executing_eagerly():
         return name
     if ignore_name_scope:
@@ -161,7 +162,7 @@ def _shape(collective: Collective, tensor: Any) -> Any:
 
 
 def _shaped(result: Any, shape: Any) -> Any:
-    """Set the shape of a result that is only known to Python when it runs."""
+    """Set the static shape of the result of a Python function."""
     if not tf.executing_eagerly():
         result.set_shape(tf.TensorShape(shape))
     return result
