@@ -1,6 +1,6 @@
 """farandole: turns a single-process training script into a distributed one.
 
-Importing this package loads nothing but itself; what it offers is loaded when it is first used.
+Importing this package imports no other module; its attributes are imported when they are first used.
 """
 
 from __future__ import annotations

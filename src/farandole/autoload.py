@@ -1,7 +1,8 @@
-"""The function that torch calls at every `import torch` (entry points `torch.backends`): it registers our backend.
+"""The function that torch calls at every `import torch` (entry points `torch.backends`): it registers farandole's
+backend.
 
-So a script that asks `dist.init_process_group("farandole")` needs no import of ours. What is behind the name is
-imported when the first process group is made. Nothing here may keep torch from being imported.
+So a script that calls `dist.init_process_group("farandole")` need not import farandole. The backend is imported when
+the first process group is created. No error here may prevent the import of torch.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ NAME = "farandole"
 
 
 def register_backend() -> None:
-    """Make the backend known to `torch.distributed`; no-op if it is already, or if this torch has no such package."""
+    """Register the backend with `torch.distributed`; no-op if this was done, or if this torch has no such package."""
     try:
         import torch.distributed as dist
 

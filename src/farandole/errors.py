@@ -1,21 +1,17 @@
 """The errors that farandole raises.
 
-FarandoleError (RuntimeError)
-├── HorovodInternalError      a collective failed on all its ranks; recoverable (the name is Horovod's)
-│   ├── MismatchError         the ranks asked for different things under one name; the job goes on
-│   ├── WorkerLostError       a worker died or was cut off; this world is over
-│   ├── ShutDownError         a worker left in good order; this world is over
-│   ├── StalledError          some ranks never asked for what others waited for; this world is over
-│   └── NotInitializedError   init() has not been called (also a ValueError)
-├── EvictedError              this worker is not wanted in the job any more
-├── InvalidRequestError       this call is wrong, whatever the other ranks do (also a ValueError)
-├── SettingError              a setting has a value that cannot be used (also a ValueError)
-├── TimelineError             the timeline cannot be recorded there (also an OSError)
-├── CheckpointError           there are checkpoints, and none can be used
-├── LibraryError              the native library is missing or does not fit (also an ImportError)
-├── StartError                the engine or the world could not be made
-├── StateLostError            elastic: no worker is left that has what was trained
-└── HostsUpdatedInterrupt     elastic: no failure, but the moment to turn to the next world (the name is Horovod's)
+FarandoleError (RuntimeError) ├── HorovodInternalError      a collective failed on all its ranks; recoverable (the name
+is Horovod's) │   ├── MismatchError         the ranks made different requests under one name; the job continues │   ├──
+WorkerLostError       a worker died or was cut off; this world has ended │   ├── ShutDownError         a worker left
+gracefully; this world has ended │   ├── StalledError          some ranks never made requests that others waited for;
+this world has ended │   └── NotInitializedError   init() has not been called (also a ValueError) ├── EvictedError this
+worker was removed from the job ├── InvalidRequestError       this call is not valid, whatever the other ranks do (also
+a ValueError) ├── SettingError              a setting has a value that cannot be used (also a ValueError) ├──
+TimelineError             the timeline cannot be recorded there (also an OSError) ├── CheckpointError           there
+are checkpoints, and none can be used ├── LibraryError              the native library is missing or does not fit (also
+an ImportError) ├── StartError                the engine or the world could not be made ├── StateLostError elastic: no
+worker is left that has the trained state └── HostsUpdatedInterrupt     elastic: not a failure; the next world should be
+entered (the name is Horovod's)
 
 LaunchError (RuntimeError)    the launcher could not start a job, or the job failed
 ├── SpecError                 the request cannot be carried out; nothing was started (also a ValueError)
@@ -31,14 +27,14 @@ Exception_ = TypeVar("Exception_", bound=BaseException)
 
 
 class Picklable:
-    """Lets an exception survive `pickle`, `copy` and process pools, whatever its constructor takes.
+    """Makes an exception work with `pickle`, `copy` and process pools, whatever its constructor's arguments are.
 
-    By default, an exception is made again by its constructor, from its text alone. If the constructor takes something
-    else, that fails in the process that receives it, and `multiprocessing.Pool` then never returns.
+    By default, an exception is recreated by its constructor, from its text alone. If the constructor has other
+    arguments, this fails in the receiving process, and `multiprocessing.Pool` then never returns.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return the parts from which it is made again: its text, and its attributes."""
+        """Return the parts from which the exception is recreated: its text, and its attributes."""
         reduced: Any = super().__reduce__()
         kind, args, *state = reduced
         return (_made_again, (kind, args), *state)
@@ -54,7 +50,7 @@ def _made_again(kind: type[Exception_], args: tuple[object, ...]) -> Exception_:
 
 
 class WithHint(Picklable, Exception):
-    """What errors share that say what to do next.
+    """The base of errors with a hint.
 
     Attributes:
         message: one sentence about the problem.
@@ -68,7 +64,7 @@ class WithHint(Picklable, Exception):
 
 
 class FarandoleError(Picklable, RuntimeError):
-    """The root of everything that farandole raises by itself."""
+    """The base of all errors that farandole raises in a worker."""
 
 
 class HorovodInternalError(FarandoleError):
@@ -76,7 +72,7 @@ class HorovodInternalError(FarandoleError):
 
 
 class MismatchError(HorovodInternalError):
-    """The ranks asked for different things under one name. Only that request failed."""
+    """The ranks made different requests under one name. Only that request failed."""
 
 
 class WorkerLostError(HorovodInternalError):
@@ -92,7 +88,7 @@ class WorkerLostError(HorovodInternalError):
 
 
 class ShutDownError(HorovodInternalError):
-    """A worker left the world in good order while this one still had requests. All requests of this world fail.
+    """A worker left the world gracefully while this one still had requests. All requests of this world fail.
 
     Attributes:
         rank: the rank in the world of the worker that has left, or None if that is not known.
@@ -104,18 +100,19 @@ class ShutDownError(HorovodInternalError):
 
 
 class StalledError(HorovodInternalError):
-    """Some ranks did not ask for what others waited for, for longer than the set time. All requests of this world fail.
+    """Some ranks did not make requests that others waited for, for longer than the set time. All requests of this world
+    fail.
 
-    The message names what was waited for, and the ranks that were missing.
+    The message names the requests, and the missing ranks.
     """
 
 
 class EvictedError(FarandoleError):
-    """This worker is not to be in any world any more: it was asked to leave, or the others had to go on without it."""
+    """This worker is excluded from later worlds: it was asked to leave, or the others had to continue without it."""
 
 
 class InvalidRequestError(FarandoleError, ValueError):
-    """The call is wrong by itself: a bad root, not a member, a name already in flight."""
+    """The call is not valid on this rank: for example a bad root, a rank outside the set, or a name in flight."""
 
 
 NOT_INITIALIZED = "has not been initialized; use hvd.init()."
@@ -124,10 +121,10 @@ NOT_INITIALIZED = "has not been initialized; use hvd.init()."
 class NotInitializedError(HorovodInternalError, ValueError):
     """There is no world: init() has not been called, or shutdown() has.
 
-    In Horovod a collective raises HorovodInternalError then, and a question such as `rank()` ValueError.
+    In Horovod, a collective then raises HorovodInternalError, and a query such as `rank()` ValueError.
 
     Attributes:
-        product: what has not been initialized, by the name under which the script has imported it.
+        product: the name of what has not been initialized, as the script has imported it.
     """
 
     product: ClassVar[str] = "farandole"
@@ -145,7 +142,7 @@ class TimelineError(FarandoleError, OSError):
 
 
 class CheckpointError(FarandoleError):
-    """There are checkpoints, and none can be used for what was asked."""
+    """There are checkpoints, and none can be used."""
 
 
 class LibraryError(FarandoleError, ImportError):
@@ -156,7 +153,7 @@ class StartError(FarandoleError):
     """The engine or the world could not be made.
 
     Attributes:
-        rank: the rank that could not be connected with, here or on another one of the world; None if that is not why.
+        rank: the rank to which this or another rank of the world could not connect; None: there was another reason.
     """
 
     def __init__(self, message: str, rank: int | None = None) -> None:
@@ -165,11 +162,11 @@ class StartError(FarandoleError):
 
 
 class JobOverError(StartError):
-    """There is no next world, because the job ends; its launcher says why."""
+    """There is no next world, because the job ends; its launcher prints the reason."""
 
 
 class StateLostError(FarandoleError):
-    """Every worker that had the state of the training was lost before this one had got it."""
+    """All workers that had the state of the training were lost before this one received it."""
 
     @classmethod
     def after(cls, departures: Iterable[str], then: str) -> StateLostError:
@@ -185,10 +182,10 @@ class StateLostError(FarandoleError):
 
 
 class HostsUpdatedInterrupt(FarandoleError):
-    """Workers come or go, and training turns to the next world from here. `hvd.elastic.run` catches it.
+    """Workers join or leave, and training continues in the next world. `hvd.elastic.run` catches it.
 
     Attributes:
-        skip_sync: whether workers only leave, so that those that stay have the same state already.
+        skip_sync: whether workers only leave, so that the remaining ones already have the same state.
     """
 
     def __init__(self, skip_sync: bool = False) -> None:
@@ -201,15 +198,15 @@ _readers: list[Reader] = []
 
 
 def read_errors_by(reader: Reader) -> None:
-    """Register a front end's function from its framework's errors to these; it returns None for others."""
+    """Register a front end's function that converts its framework's errors to these; it returns None for others."""
     if reader not in _readers:
         _readers.append(reader)
 
 
 def lost_rank_behind(error: BaseException | None) -> int | None:
-    """Return the rank whose loss or departure `error` merely follows, or None if it has a cause of its own.
+    """Return the rank whose loss or departure has caused `error`, or None if it has another cause.
 
-    Looks along the chain of causes and contexts, so that `raise TrainingFailed from error` still counts as a
+    The chain of causes and contexts is searched, so that `raise TrainingFailed from error` also counts as a
     consequence.
     """
     seen: set[int] = set()
@@ -223,7 +220,7 @@ def lost_rank_behind(error: BaseException | None) -> int | None:
 
 
 class LaunchError(Picklable, RuntimeError):
-    """A job could not be started, or did not end well."""
+    """A job could not be started, or failed."""
 
 
 class SpecError(WithHint, LaunchError, ValueError):
@@ -231,10 +228,10 @@ class SpecError(WithHint, LaunchError, ValueError):
 
 
 class JobFailed(LaunchError):
-    """Workers ran, and the job did not end well. The text is the whole report of the first failure.
+    """Workers ran, and the job failed. The text is the whole report of the first failure.
 
     Attributes:
-        rank: the rank that failed first, or None when the job was interrupted.
+        rank: the rank that failed first, or None if the job was interrupted.
         exit_code: the exit code as a shell would report it: the worker's own, or 128 + the signal that ended it.
     """
 

@@ -28,11 +28,11 @@ def training_job(image: str = IMAGE, install_kfp: bool = True) -> Any:
     Its inputs are `job` (keys of a job, as in a file for `farandole submit`), `on` (the place; default: kubernetes) and
     `timeout_seconds` (default: a day). Its outputs are `Output`, the metrics that workers have printed, as a mapping,
     and `metrics`, the same as an artifact that Kubeflow shows. A step that is ended cancels its job; one that is
-    started again waits for the job that it finds under the name that `job` gives.
+    restarted waits for the existing job with the name in `job`.
 
     Args:
         image: the image of the step, which contains farandole.
-        install_kfp: whether kfp is installed in the image when the step starts; no, if it is there.
+        install_kfp: whether to install kfp when the step starts; False if the image contains it.
     """
     return dsl.component(_run_training_job, base_image=image, packages_to_install=[], install_kfp_package=install_kfp)
 
@@ -44,7 +44,7 @@ def _run_training_job(
     on: str = "kubernetes",
     timeout_seconds: int = 86400,
 ) -> dict:  # type: ignore[type-arg]
-    """Submit a job, wait for it, and pass on the metrics that its workers have printed."""
+    """Submit a job, wait for it, and return the metrics that its workers have printed."""
     import signal
     import sys
 

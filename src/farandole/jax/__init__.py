@@ -1,4 +1,4 @@
-"""farandole for JAX: collectives on arrays, eager and inside of functions that JAX compiles.
+"""farandole for JAX: collectives on arrays, eager and in functions that JAX compiles.
 
 Example:
     >>> import farandole.jax as hvd

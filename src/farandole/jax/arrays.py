@@ -1,8 +1,8 @@
-"""Arrays of JAX as the engine sees them.
+"""JAX's arrays, in the form that the engine uses.
 
-Outside of compiled functions, an array on one CPU device is used where it is; any other is copied to host memory and
-its result back to its devices. Such a call waits for its arrays, and for the other ranks. Traced arrays go another way:
-see `farandole.jax.traced`.
+Outside of compiled functions, an array on one CPU device is used in place; any other is copied to host memory, and its
+result back to its devices. Such a call waits for its arrays, and for the other ranks. For traced arrays, see
+`farandole.jax.traced`.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ class Arrays(FrontEnd[Array]):
     several = "all {tensor}s of a structure together"
 
     def spread(self, given: Any) -> tuple[list[Any], Callable[[Iterable[Array]], Any]]:
-        """Return the arrays of a pytree, and what makes such a pytree of others."""
+        """Return the arrays of a pytree, and a function that makes such a pytree from other arrays."""
         leaves, structure = jax.tree.flatten(given)
         return leaves, structure.unflatten
 
     def accept(self, given: Any, in_place: bool) -> Array:
-        """Return the array that an argument stands for.
+        """Convert an argument to an array.
 
         Raises:
-            ValueError: it stands for none, or would lose bits.
+            ValueError: the argument cannot be converted, or would lose bits.
         """
         if isinstance(given, jax.Array):
             return given
@@ -67,10 +67,10 @@ class Arrays(FrontEnd[Array]):
         return jnp.asarray(given)
 
     def dtype(self, tensor: Array) -> ElementType:
-        """Return its element type for the engine.
+        """Return the array's element type for the engine.
 
         Raises:
-            ValueError: the engine has no such type; or the array is traced, in a call that is not for such.
+            ValueError: the engine has no such type, or the array is traced, in a call that does not support it.
         """
         if isinstance(tensor, jax.core.Tracer):
             raise InvalidRequestError(
@@ -93,11 +93,11 @@ class Arrays(FrontEnd[Array]):
         return _INSTEAD.get(tensor.dtype.kind, super().instead_of(tensor))
 
     def type_name(self, tensor: Array) -> str:
-        """Return the name of its element type."""
+        """Return the name of the array's element type."""
         return f"jax.Array of {tensor.dtype}"
 
     def is_ready(self, tensor: Array) -> bool:
-        """Wait for it, and return whether it is on one CPU device."""
+        """Wait for the array, and return whether it is on one CPU device."""
         if is_carried(tensor):
             return False
         if len(tensor.devices()) != 1 or next(iter(tensor.devices())).platform != "cpu":
@@ -106,31 +106,31 @@ class Arrays(FrontEnd[Array]):
         return True
 
     def ready_dtype(self, tensor: Array) -> DType | None:
-        """Return its element type, if it is on one CPU device and not traced."""
+        """Return the array's element type, if it is on one CPU device and not traced."""
         if isinstance(tensor, jax.core.Tracer):
             self.dtype(tensor)
         return super().ready_dtype(tensor)
 
     def address(self, tensor: Array) -> int:
-        """Return its address."""
+        """Return the array's address."""
         if isinstance(tensor, np.ndarray):
             return tensor.ctypes.data
         address: int = tensor.unsafe_buffer_pointer()
         return address
 
     def stage(self, tensor: Array) -> Array:
-        """Return it, or a copy of it in host memory."""
+        """Return the array, or a copy of it in host memory."""
         if isinstance(tensor, jax.core.Tracer):
             self.dtype(tensor)
         return tensor if self.is_ready(tensor) else _to_host(carried(tensor))
 
     def empty(self, like: Array, shape: Sequence[int]) -> Array:
-        """Return a new array, which the engine writes before anybody else knows it."""
+        """Return a new array, to which the engine writes before any other code has it."""
         inner, dtype = carrier_of(like)
         return _on_cpu(np.empty, (*shape, *inner), dtype)
 
     def deliver(self, result: Array, like: Array) -> Array:
-        """Return the result where the input is."""
+        """Return the result on the devices of the input."""
         result = restored(result, like)
         if len(like.devices()) == 1 and result.devices() == like.devices():
             return result
@@ -138,11 +138,11 @@ class Arrays(FrontEnd[Array]):
         return jax.device_put(result, sharding)
 
     def assign(self, output: Array, result: Array) -> None:
-        """Refuse: arrays of JAX cannot be written over, and no call asks for it."""
+        """Raise an error: JAX's arrays cannot be overwritten, and no call needs it."""
         raise NotImplementedError
 
     def copy(self, tensor: Array) -> Array:
-        """Return it: nobody can write over it."""
+        """Return the array itself, because it cannot be overwritten."""
         return tensor
 
     def zeros(self, like: Array) -> Array:
@@ -153,7 +153,7 @@ class Arrays(FrontEnd[Array]):
         """Return an array of int32, or of int64 if that is too small.
 
         Raises:
-            ValueError: it is too small, and types of 64 bits are not enabled.
+            ValueError: int32 is too small, and types of 64 bits are not enabled.
         """
         fits = max(numbers, default=0) <= np.iinfo(np.int32).max
         if not fits and not jax.config.read("jax_enable_x64"):
@@ -164,16 +164,16 @@ class Arrays(FrontEnd[Array]):
         return jnp.asarray(np.array(numbers, dtype=np.int32 if fits else np.int64))
 
     def is_tracked(self, tensor: Array) -> bool:
-        """Return whether it is traced, be it for a gradient or to compile a function."""
+        """Return whether the array is traced, for a gradient or to compile a function."""
         return isinstance(tensor, jax.core.Tracer)
 
     def differentiate(self, call: DifferentiableCall, tensors: Sequence[Array]) -> Sequence[Array]:
-        """Make the call a part of the function that is traced."""
+        """Add the call to the function that is being traced."""
         return traced.run(self, call, tensors)
 
 
 def _on_cpu(make: Any, shape: Sequence[int], dtype: Any) -> Array:
-    """Return an array of JAX's in memory of NumPy's, which XLA takes over as it is where it is aligned."""
+    """Return a JAX array in NumPy's memory, which XLA uses without a copy if it is aligned."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     memory = make(size + _ALIGNMENT, dtype=np.uint8)
     begin = -memory.ctypes.data % _ALIGNMENT
@@ -182,7 +182,7 @@ def _on_cpu(make: Any, shape: Sequence[int], dtype: Any) -> Array:
 
 
 def _to_host(array: Array) -> Array:
-    """Return a copy that only the caller knows, on a CPU device."""
+    """Return a copy on a CPU device, to which only the caller has a reference."""
     return jax.device_put(np.array(array), jax.local_devices(backend="cpu")[0]).block_until_ready()
 
 

@@ -1,4 +1,4 @@
-"""A barrier that is a part of a compiled function, too."""
+"""A barrier that can also be a part of a compiled function."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def barrier(process_set: ProcessSet = global_process_set, after: Any = None) -> 
 
     Args:
         process_set: the ranks that take part.
-        after: arrays in any structure. In a compiled function, which is ordered only by its arrays, the
-            barrier comes after these are computed, and what is computed of the result comes after the barrier.
+        after: arrays in any structure. In a compiled function, which is ordered only by its arrays, the barrier comes
+            after they are computed, and before computations with the result.
 
     Returns:
         The arrays of `after`.
 
     Raises:
-        ValueError: inside of a compiled function, without arrays.
+        ValueError: called in a compiled function, without arrays.
         HorovodInternalError: a worker was lost.
 
     Example:

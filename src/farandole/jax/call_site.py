@@ -1,4 +1,4 @@
-"""A collective of a traced function, as data: the parameters of the primitive `farandole_collective`."""
+"""The description of a collective in a traced function: the parameters of the primitive `farandole_collective`."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from farandole.worker.collectives.all_collectives import COLLECTIVES
 from farandole.worker.core.dtype import Kind, Sum, WireForm
 
 SCOPE = "jax."
-"""Begins the names of all calls of this front end; see `FrontEnd.scope`."""
+"""The prefix of the names of all calls of this front end; see `FrontEnd.scope`."""
 # Of the engine's options, those that are fields of a `CallSite`; of the compression, see there.
 _OPTIONS = ("op", "prescale", "postscale", "root")
 
 
 @dataclass(frozen=True)
 class CallSite:
-    """The options of a collective that a traced function calls: all but its arrays.
+    """The options of a collective that a traced function calls: everything except its arrays.
 
-    Nothing of it depends on the rank, so that all ranks compile the same program.
+    They do not depend on the rank, so that all ranks compile the same program.
 
     Attributes:
         kind: the operation that the engine carries out.
         grouped: whether it is one of the grouped functions, whose members have names of their own.
-        name: the name by which ranks' calls match, after the operation; None: it follows from the program.
+        name: the name by which ranks' calls match, after the operation; None: it is derived from the program.
         group: the native number of the process set.
-        size: the number of its ranks when the function was traced; shapes of results follow from it.
+        size: the number of its ranks when the function was traced; it determines the shapes of results.
         op: the operation of a reduction.
-        root: the root of a collective that has one; and see `only_at_root`.
-        prescale: multiplied in before a reduction.
-        postscale: multiplied in after it.
+        root: the root of a collective that has one; also see `only_at_root`.
+        prescale: the factor before a reduction.
+        postscale: the factor after a reduction.
         compression: the form in which the arrays of an allreduce are sent.
         compression_ratio: the ratio of `WireForm.TOPK`.
         has_residuals: whether, in a compressed reduction, the arrays are followed by a residual for each, which it
             updates.
         further: other options of the engine, by name.
-        only_at_root: whether all ranks but the root get zeros from a reduction.
-        has_plain_gradient: whether its gradient is its transpose, as of losses that are added up over the ranks. The
-            gradients that users get are Horovod's, which for three collectives are multiples of that.
+        only_at_root: whether all ranks except the root get zeros from a reduction.
+        has_plain_gradient: whether its gradient is its transpose, as for losses that are summed over the ranks. The
+            gradients that users get are Horovod's, which for three collectives are multiples of it.
     """
 
     kind: Kind
@@ -59,11 +59,11 @@ class CallSite:
 
     @property
     def operation(self) -> str:
-        """The prefix of the names by which ranks' calls match."""
+        """Return the prefix of the names by which ranks' calls match."""
         return f"{'grouped_' * self.grouped}{self.kind.name.lower()}"
 
     def result_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Return the shape of the result for an array of this one."""
+        """Return the shape of the result for an array of this shape."""
         if self.kind is Kind.ALLGATHER:
             return (shape[0] * self.size, *shape[1:])
         if self.kind is Kind.REDUCESCATTER:
@@ -71,7 +71,7 @@ class CallSite:
         return tuple(shape)
 
     def is_identity(self, dtypes: Sequence[Any]) -> bool:
-        """Return whether the result needs no engine: in a world of one, it is the input, at most times a factor.
+        """Return whether the result needs no engine: in a world of one, it is the input, perhaps times a factor.
 
         Args:
             dtypes: the element types of the arrays.
@@ -84,7 +84,7 @@ class CallSite:
         return self.prescale == self.postscale == 1.0 or all(dtype.name in ("float32", "float64") for dtype in dtypes)
 
     def options(self) -> dict[str, float]:
-        """Return the options of its requests, by the engine's names."""
+        """Return the options of the requests, by the engine's names."""
         options = dict(self.further)
         declared = {each.option for each in COLLECTIVES[self.kind.name.lower()].parameters}
         options.update((name, getattr(self, name)) for name in _OPTIONS if name in declared)
@@ -96,7 +96,7 @@ class CallSite:
         """Return the call site of a related collective, such as that of the gradient.
 
         Args:
-            part: suffix of its name.
+            part: the suffix of the new name.
             changes: fields that differ from those of this call site.
         """
         if changes.get("kind", self.kind) is not self.kind:

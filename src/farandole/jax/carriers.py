@@ -1,4 +1,4 @@
-"""Arrays that travel as others, because the engine has no access to their memory: keys, and packed elements."""
+"""Arrays that are sent in another form, because the engine has no access to their memory: keys, and packed elements."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ WIDER = {
 
 
 def is_key(array: Array) -> bool:
-    """Return whether an array consists of keys of jax.random."""
+    """Return whether an array consists of jax.random keys."""
     return bool(jnp.issubdtype(array.dtype, jax.dtypes.prng_key))
 
 
 def is_carried(array: Array) -> bool:
-    """Return whether an array travels as another one, because the engine has no access to its memory as it is."""
+    """Return whether an array is sent in another form, because the engine has no access to its memory."""
     return is_key(array) or array.dtype.name in WIDER
 
 
 def carrier_of(array: Array) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return the dimensions and the element type in which one of its elements travels."""
+    """Return the dimensions and the type in which an element of an array is sent."""
     if is_key(array):
         data = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct((), array.dtype))
         return tuple(data.shape), np.dtype(data.dtype)
@@ -39,7 +39,7 @@ def carrier_of(array: Array) -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 
 def carried(array: Array) -> Array:
-    """Return the array as which one travels: of keys their data, of elements of less than a byte wider ones."""
+    """Return the array to send: for keys their data, for elements of less than a byte wider ones."""
     if is_key(array):
         return jax.random.key_data(array)
     wider = WIDER.get(array.dtype.name)
@@ -47,7 +47,7 @@ def carried(array: Array) -> Array:
 
 
 def restored(array: Array, like: Array) -> Array:
-    """Return the array that has travelled as `array`, of the type of `like`."""
+    """Return the array that was sent as `array`, with the type of `like`."""
     if is_key(like):
         return jax.random.wrap_key_data(array, impl=jax.random.key_impl(like))
     return array.astype(like.dtype) if like.dtype.name in WIDER else array

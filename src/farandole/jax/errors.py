@@ -1,4 +1,4 @@
-"""From JAX's errors to farandole's: what a collective inside of a compiled function has failed with."""
+"""Converts JAX's errors of collectives in compiled functions to farandole's."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def translate(error: BaseException) -> FarandoleError | None:
     """Return farandole's error for one of JAX's; None if it did not come from a collective.
 
     Args:
-        error: such as `jax.errors.JaxRuntimeError`, which JAX raises when the result of a compiled function is asked
-            for in which a collective has failed.
+        error: an error such as `jax.errors.JaxRuntimeError`, which JAX raises when a result is read of a compiled
+            function in which a collective has failed.
 
     Example:
         >>> translate(ValueError("something else")) is None
@@ -45,9 +45,9 @@ def translate(error: BaseException) -> FarandoleError | None:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raise farandole's error instead of JAX's where a collective in a compiled function has failed.
+    """Raise farandole's error instead of JAX's if a collective in a compiled function has failed.
 
-    JAX raises when a result is asked for, which may be later than the call of the function: ask within this.
+    JAX raises when a result is read, which may be later than the call of the function: read it in this context.
 
     Example:
         >>> with translated():
@@ -63,7 +63,7 @@ def translated() -> Iterator[None]:
 
 
 def translating(function: Function) -> Function:
-    """Return the function so that it raises as in `translated`."""
+    """Return a function whose errors are translated, as in `translated`."""
 
     @wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:

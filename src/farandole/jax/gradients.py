@@ -1,7 +1,7 @@
-"""Derivatives of traced collectives: forward (JVP), and backward by transposing it.
+"""Derivatives of traced collectives: forward (JVP), and backward by transposition.
 
-The backward rules are those that the collectives declare (`worker.collectives`), in the shape that is the same on
-all ranks, so that all compile one program: an allgather's own rows of the average are a reducescatter, for instance.
+The backward rules are those that the collectives declare (`worker.collectives`), in a form that is the same on all
+ranks, so that all compile one program: for example, an allgather's own rows of the average are a reducescatter.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _tangents(arrays: Sequence[Any], tangents: Sequence[Any], site: CallSite) ->
 
 
 def _of_extreme(arrays: Sequence[Any], tangents: Sequence[Any], site: CallSite) -> list[Any]:
-    """Return the average of the tangents of the ranks that have the extreme element."""
+    """Return the average of the tangents of the ranks that have the minimum or maximum."""
     # A negative factor turns the largest into the smallest.
     reached = site.op if site.prescale >= 0 else Min + Max - site.op
     extremes = _reduce([jax.lax.stop_gradient(array) for array in arrays], reached, site, "extremes")
@@ -64,9 +64,9 @@ def _of_extreme(arrays: Sequence[Any], tangents: Sequence[Any], site: CallSite) 
 
 
 def _of_product(arrays: Sequence[Any], tangents: Sequence[Any], site: CallSite) -> list[Any]:
-    """Return the tangents of the product of the ranks' elements, all of which are gathered for that.
+    """Return the tangents of the product of the ranks' elements, all of which are gathered for this.
 
-    This form has derivatives of its own also where elements are 0, unlike a division of the product by the own element.
+    Unlike a division of the product by the rank's element, this can be differentiated again where elements are 0.
     """
 
     def product(rows: Any) -> Any:
@@ -113,10 +113,10 @@ def _gradients(gradients: Sequence[Any], site: CallSite) -> Sequence[Any]:
 
 
 def _part(site: CallSite, **changes: Any) -> CallSite:
-    """Return a collective of the gradient, whose own gradient is what it is of PyTorch's.
+    """Return a collective of the gradient, whose gradient is the same as with PyTorch.
 
-    There, the gradient of an allgather or a broadcast is made of allreduces, whose gradient is their transpose, and
-    that of a reducescatter is an allgather with a gradient as for users.
+    With PyTorch, the gradient of an allgather or a broadcast consists of allreduces, whose gradient is their transpose,
+    and that of a reducescatter is an allgather with the gradient that users get.
     """
     plain = site.has_plain_gradient or site.kind is not Kind.REDUCESCATTER
     changes = {"only_at_root": False, "prescale": 1.0, "postscale": 1.0, "has_plain_gradient": plain, **changes}

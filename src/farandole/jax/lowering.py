@@ -1,12 +1,12 @@
-"""From a traced collective to a call of the plugin's handlers in XLA's program.
+"""Converts a traced collective to a call of the plugin's handlers in XLA's program.
 
-Order. The collectives of one function, loop body or branch are chained by XLA's tokens: they are begun in the order in
-which they were traced, one after the other, on all ranks. Names are given here: each place in a program has one of its
-own, which follows from the program and not from what was traced before.
+Order: the collectives of one function, loop body or branch are chained by XLA's tokens: they begin in the order in
+which they were traced, one after the other, on all ranks. Names are assigned here: each place in a program has a unique
+one, which depends on the program and not on what was traced before.
 
-A worker that is alone gets a program without collectives, which XLA can fuse as if farandole was not there. What is
-left of each is a check that the worker is alone when the program runs; and `plugin` lets JAX forget such programs when
-the worker enters a larger world. Elastic jobs, whose worlds grow while programs are used, always have the collectives.
+A worker that is alone gets a program without collectives, which XLA can fuse as if farandole were not used. In place of
+each is a check that the worker is alone when the program runs; and `plugin` makes JAX drop such programs when the
+worker enters a larger world. Elastic jobs, whose worlds grow while programs are used, always have the collectives.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _program_numbers = count(1)
 
 @dataclass
 class _Program:
-    """The state of a program while it is lowered; it lives as long as the program."""
+    """The state of a program while it is lowered; it exists as long as the program."""
 
     number: int = field(default_factory=lambda: next(_program_numbers))
     given: dict[str, int] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class _Program:
 
 
 def lower(context: mlir.LoweringRuleContext, *arrays: Any, site: CallSite) -> list[Any]:
-    """Return the results of a collective in the program that is being made."""
+    """Return the results of a collective in the program that is being built."""
     _check_devices(context, site)
     wanted = f"{SCOPE}{site.operation}.{site.name or _module_name(context.module_context)}"
     if not is_elastic() and site.is_identity([aval.dtype for aval in context.avals_in]):
@@ -72,7 +72,7 @@ def _call(context: mlir.LoweringRuleContext, arrays: Sequence[Any], attributes: 
 
 
 def _scaled(context: mlir.LoweringRuleContext, site: CallSite, array: Any, aval: Any) -> Any:
-    """Return an array times the factors of a reduction, one after the other as the engine does it."""
+    """Return an array times the factors of a reduction, one after the other, as in the engine."""
     for factor in (site.prescale, site.postscale):
         if factor != 1.0:
             constant = mlir.ir_constant(np.broadcast_to(np.asarray(factor, aval.dtype), aval.shape))

@@ -1,4 +1,4 @@
-"""Checkpoints in Orbax's format, which one rank writes and reads for all: only its files have to be there.
+"""Checkpoints in Orbax's format, which one rank writes and reads for all: only this rank needs access to the files.
 
 Orbax (`orbax-checkpoint`) is not a dependency; it is imported when one of these functions is called.
 """
@@ -22,17 +22,18 @@ from farandole.worker.core.group import ProcessSet, global_process_set
 
 
 def save(path: str | os.PathLike[str], tree: Any, *, process_set: ProcessSet = global_process_set) -> None:
-    """Write arrays as a checkpoint of Orbax's, and return on all ranks when it is complete.
+    """Write arrays as an Orbax checkpoint, and return on all ranks when it is complete.
 
     The first rank of the process set writes its own arrays, as `orbax.checkpoint.StandardCheckpointer` does.
 
     Args:
-        path: the path of a folder that does not exist yet, for that rank.
+        path: the path of a folder that does not exist yet, on this rank.
         tree: arrays in any structure, the same on all ranks.
         process_set: the ranks that take part.
 
     Raises:
-        CheckpointError: the checkpoint was not written, because Orbax is not installed or says why; on all ranks.
+        CheckpointError: the checkpoint was not written, because Orbax is not installed, or for the reason in the
+            message; on all ranks.
 
     Example:
         >>> hvd.orbax.save("/checkpoints/100", {"params": params, "optimizer": state})  # doctest: +SKIP
@@ -47,17 +48,17 @@ def save(path: str | os.PathLike[str], tree: Any, *, process_set: ProcessSet = g
 
 
 def restore(path: str | os.PathLike[str], like: Tree, *, process_set: ProcessSet = global_process_set) -> Tree:
-    """Return the arrays of a checkpoint of Orbax's, the same on all ranks.
+    """Return the arrays of an Orbax checkpoint, the same on all ranks.
 
     The first rank of the process set reads them, and the others get them from it.
 
     Args:
-        path: the path of the checkpoint, for that rank.
+        path: the path of the checkpoint, on this rank.
         like: arrays of the same shapes and types in the same structure, on all ranks, such as fresh parameters.
         process_set: the ranks that take part.
 
     Raises:
-        CheckpointError: the checkpoint cannot be read, or does not fit `like`; on all ranks, with the reason.
+        CheckpointError: the checkpoint cannot be read, or does not match `like`; on all ranks, with the reason.
         ValueError: the ranks' `like` differ.
 
     Example:
@@ -74,7 +75,9 @@ def restore(path: str | os.PathLike[str], like: Tree, *, process_set: ProcessSet
 
 
 def _on_first(action: Callable[[], Any], problem: str, process_set: ProcessSet) -> Any:
-    """Return the result of an action on the first rank, and None on the others. If it raises an error, all ranks do."""
+    """Return the result of an action on the first rank, and None on the others. If it raises an error, all ranks raise
+    one.
+    """
     result, reason = None, ""
     is_first = rank() == process_set.ranks[0]
     if is_first:

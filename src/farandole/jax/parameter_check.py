@@ -1,8 +1,8 @@
-"""The comparison of the ranks' parameters by optimizers of optax, by `farandole.worker.gradients.parameter_check`.
+"""The comparison of the ranks' parameters by optax optimizers, with `farandole.worker.gradients.parameter_check`.
 
 A compiled step calls no Python code, and reading its parameters would cost time in each step. So an optimizer keeps
-weak references to the arrays that its `init` was given, and compares them when its `update` is called, or traced, for
-the first time. By then, a script has made them equal if it ever does.
+weak references to the arrays that were passed to its `init`, and compares them when its `update` is called, or traced,
+for the first time. By then, a script has synchronized them if it ever does.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _numbers = itertools.count(1)
 
 
 class OptimizerCheck:
-    """The check of one optimizer of optax."""
+    """The check of one optax optimizer."""
 
     def __init__(self, process_set: ProcessSet) -> None:
         """Prepare the check of an optimizer that reduces over `process_set`."""
@@ -36,16 +36,18 @@ class OptimizerCheck:
         self._broadcasts = 0
 
     def remember(self, params: Any) -> None:
-        """Remember the parameters that `init` was given; traced ones have no values, and are not compared."""
+        """Keep references to the parameters that were passed to `init`; traced ones have no values, and are not
+        compared.
+        """
         arrays = _arrays(params)
         self._initial = [weakref.ref(array) for array in arrays] if arrays else []
         self._broadcasts = _broadcasts()
 
     def step(self, params: Any) -> None:
-        """Compare the parameters if that is due in this call of `update`, which may be traced.
+        """Compare the parameters if this is due in this call of `update`, which may be traced.
 
         Args:
-            params: what `update` was given, possibly None.
+            params: the argument of `update`, which may be None.
         """
         if session_if_any() is None:
             return
@@ -57,7 +59,7 @@ class OptimizerCheck:
         self._check.step(values)
 
     def _living(self) -> list[Any] | None:
-        """Return the arrays that `init` was given if they are still what is trained, as far as that can be known."""
+        """Return the arrays that were passed to `init`, if they still seem to be the trained ones."""
         arrays = [reference() for reference in self._initial]
         is_gone = any(array is None or (isinstance(array, jax.Array) and array.is_deleted()) for array in arrays)
         # A broadcast after `init` may have been that of the parameters, whose first values may be kept all the same.

@@ -1,6 +1,6 @@
-"""The plugin library: finds it, gives its handlers to XLA, and lends it the engine of the session.
+"""The plugin library: finds it, registers its handlers with XLA, and lends it the engine of the session.
 
-It is written against the C interface of XLA's FFI, and needs no compiler on the user's machine.
+It is written for the C interface of XLA's FFI, and needs no compiler on the user's machine.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _END_SECONDS = 600.0
 class _Unfinished:
     """Keeps a worker in its world until the programs that it has called have ended.
 
-    JAX computes in the background: a script can come to its end, and have dropped all arrays, while its last steps
-    still run. Other ranks wait for the collectives in them.
+    JAX computes in the background: a script can reach its end, and have dropped all arrays, while its last steps are
+    still running. Other ranks wait for the collectives in them.
     """
 
     def opened(self, session: Session) -> None:
@@ -60,10 +60,10 @@ class _Unfinished:
 
 
 class _Alone:
-    """Forgets what JAX has compiled for a worker that was alone, when it enters a larger world.
+    """Makes JAX drop programs that were compiled for a worker that was alone, when it enters a larger world.
 
-    Such programs have no collectives. Without this, they would say so where they run; with it, JAX compiles them again.
-    Those that the user has compiled ahead of time stay, and say so.
+    Such programs have no collectives. Without this, they would fail when they run; with it, JAX compiles them again.
+    Programs that the user has compiled ahead of time are not dropped, and fail.
 
     Attributes:
         is_assumed: whether JAX may still have a program that assumes that the worker is alone.
@@ -72,13 +72,13 @@ class _Alone:
     is_assumed = False
 
     def opened(self, session: Session) -> None:
-        """Forget them, if the worker is not alone."""
+        """Drop such programs, if the worker is not alone."""
         if self.is_assumed and session.world.size > 1:
             jax.clear_caches()
             self.is_assumed = False
 
     def closing(self, session: Session) -> None:
-        """Do nothing: without a world, they fail by themselves."""
+        """Do nothing: without a world, such programs fail by themselves."""
 
     def closed(self) -> None:
         """Do nothing."""
@@ -91,7 +91,7 @@ alone = _Alone()
 
 
 def require() -> None:
-    """Let XLA know of the handlers, if it does not yet.
+    """Register the handlers with XLA, if this was not done yet.
 
     Raises:
         LibraryError: collectives in compiled functions cannot be used; the message says why.
@@ -103,7 +103,7 @@ def require() -> None:
 
 @cache
 def why_not() -> str:
-    """Return why the plugin cannot be used, in a sentence; "" if it can. The first call loads it."""
+    """Return why the plugin cannot be used, in a sentence; "" if it can. The first call loads the plugin."""
     version = tuple(int(part) for part in jax.__version__.split(".")[:2])
     if version < OLDEST:
         return f"JAX {jax.__version__} is older than {'.'.join(map(str, OLDEST))}."

@@ -1,8 +1,8 @@
 """Collectives in functions that JAX transforms and compiles: one primitive for all of them.
 
-It has no effect in the sense of JAX's types, so that `jit` calls compiled functions by its quick way, and functions
-with collectives can be differentiated, mapped, looped over and rematerialized as others. XLA is told that each call has
-a side effect, and neither removes nor merges calls.
+It has no effect in the sense of JAX's types, so that `jit` calls compiled functions by its fast path, and functions
+with collectives can be differentiated, mapped, looped over and rematerialized like others. To XLA, each call has a side
+effect, so calls are neither removed nor merged.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _shapes(*avals: Any, site: CallSite) -> list[Any]:
 
 @cache
 def _compiled(site: CallSite) -> Any:
-    """Return a function of its own for a collective whose arrays are concrete, as in `jax.grad` outside of `jit`."""
+    """Return a compiled function for a collective of concrete arrays, as in `jax.grad` outside of `jit`."""
 
     def collective(*arrays: Any) -> Any:
         return collective_p.bind(*arrays, site=site)
@@ -71,7 +71,7 @@ collective_p.def_impl(lambda *arrays, site: _compiled(site)(*arrays))
 
 
 def _batch(arrays: Sequence[Any], dimensions: Sequence[Any], *, site: CallSite) -> tuple[list[Any], list[Any]]:
-    """A mapped collective is one collective of larger arrays, where that is the same."""
+    """Make one collective of larger arrays from a mapped collective, if this is equivalent."""
     if site.kind is Kind.ALLREDUCE and site.op == Adasum:
         raise NotImplementedError(
             "allreduce with op=hvd.Adasum cannot be mapped by jax.vmap: it looks at whole arrays, and those of all "
@@ -92,7 +92,7 @@ mlir.register_lowering(collective_p, lower, cacheable=False)
 
 
 def _keep(used: Sequence[bool], equation: Any) -> tuple[list[bool], Any]:
-    """Keep a collective whose results nobody uses: a rank that uses them may be waiting."""
+    """Keep a collective whose results are not used: another rank, which uses them, may be waiting."""
     return [True] * len(equation.invars), equation
 
 

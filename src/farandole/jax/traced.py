@@ -1,4 +1,4 @@
-"""From a call of a collective on traced arrays to the primitive."""
+"""Converts a call of a collective on traced arrays to the primitive."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(front: FrontEnd[Any], call: DifferentiableCall, arrays: Sequence[Any]) -
     """Return the results of a call on traced arrays.
 
     Raises:
-        ValueError: an array cannot take part, or not inside of a compiled function.
+        ValueError: an array is not valid, or not in a compiled function.
     """
     site = _site_of(call)
     arrays = _rows_that_move(call, site, arrays)
@@ -77,10 +77,10 @@ def group_of(process_set: ProcessSet, operation: str) -> int:
 
 
 def _rows_that_move(call: DifferentiableCall, site: CallSite, arrays: Sequence[Any]) -> Sequence[Any]:
-    """Return the part of the arrays that the splits of an alltoall are about: with them, rows may be left over.
+    """Return the rows of the arrays that an alltoall sends: with splits, rows may be left over.
 
     Raises:
-        ValueError: the splits cannot be, or not inside of a compiled function.
+        ValueError: the splits are not valid, or not in a compiled function.
     """
     splits = call.options.get("splits")
     if splits is None or not arrays[0].shape:

@@ -1,4 +1,4 @@
-"""Gradients of functions and updates of optax, averaged over all workers; the same parameters on all of them."""
+"""Gradients of functions and optax updates that are averaged over all workers; broadcasting parameters."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def distributed_value_and_grad(
     compression: Any = Compression.none,
     process_set: ProcessSet = global_process_set,
 ) -> Callable[P, tuple[Any, Any]]:
-    """Return `jax.value_and_grad(fun)` with gradients that are reduced over all ranks; the value is this rank's.
+    """Return `jax.value_and_grad(fun)` with gradients that are reduced over all ranks; the value is not reduced.
 
     Args:
         fun: a function whose first output is a scalar.
-        argnums: as for `jax.value_and_grad`.
-        has_aux: as for `jax.value_and_grad`.
+        argnums: the same as for `jax.value_and_grad`.
+        has_aux: the same as for `jax.value_and_grad`.
         op: the reduction of the gradients, such as Average.
-        compression: the compression under which they travel.
+        compression: the form in which gradients are sent.
         process_set: the ranks that take part.
 
     Example:
@@ -72,7 +72,7 @@ def distributed_grad(
 ) -> Callable[P, Any]:
     """Return `jax.grad(fun)` with gradients that are reduced over all ranks.
 
-    Takes the same arguments as `distributed_value_and_grad`.
+    The arguments are the same as for `distributed_value_and_grad`.
 
     Example:
         >>> jax.jit(hvd.distributed_grad(lambda x: (x**2).sum()))(jnp.array([1.0, 2.0]))
@@ -101,7 +101,7 @@ class DistributedState(NamedTuple):
     """The state of `distributed`.
 
     Attributes:
-        inner: the wrapped optimizer's.
+        inner: the wrapped optimizer's state.
         residuals: the part of each array that a compression with a memory has not sent yet; empty with others.
     """
 
@@ -116,20 +116,20 @@ def distributed(
     compression: Any = Compression.none,
     process_set: ProcessSet = global_process_set,
 ) -> optax.GradientTransformationExtraArgs:
-    """Return an optax optimizer that reduces gradients over all ranks before it does what `optimizer` does.
+    """Return an optax optimizer that reduces gradients over all ranks, and then does the same as `optimizer`.
 
-    All gradients travel together. With a compression that does not send everything, such as `Compression.int8`, the
-    state has what was not sent, which is added to the next gradients.
+    All gradients are reduced together. With a compression that does not send everything, such as `Compression.int8`,
+    the state contains the unsent rest, which is added to the next gradients.
 
     Args:
-        optimizer: an optimizer of optax. `optax.MultiSteps` may be around the result; it runs it in each of its passes,
-            so that gradients are reduced in each.
+        optimizer: an optax optimizer. The result may be wrapped in `optax.MultiSteps`; then gradients are reduced in
+            each of its passes.
         op: the reduction of the gradients, such as Average.
-        compression: the compression under which they travel.
+        compression: the form in which gradients are sent.
         process_set: the ranks that take part.
 
     Raises:
-        ValueError: the compression cannot be used so.
+        ValueError: the compression is not supported here.
 
     Example:
         >>> optimizer = hvd.distributed(optax.adam(1e-3 * hvd.size()))
@@ -182,7 +182,7 @@ def broadcast_parameters(params: Tree, root_rank: int = 0, process_set: ProcessS
         process_set: the ranks that take part.
 
     Raises:
-        ValueError: the ranks have other arrays, in number, shape or type.
+        ValueError: the ranks' arrays differ in number, shape or type.
 
     Example:
         >>> params = hvd.broadcast_parameters(params)

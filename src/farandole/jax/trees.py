@@ -1,4 +1,4 @@
-"""Pytrees of arrays that are reduced together, and the compressed reduction, which returns what it did not send."""
+"""Pytrees of arrays that are reduced together, and the compressed reduction, which returns residuals."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ from farandole.worker.core.dtype import Kind
 from farandole.worker.core.group import ProcessSet
 
 Tree = TypeVar("Tree")
-"""Arrays in any structure that is a pytree for JAX, such as tuples, lists and dicts; the result has the same."""
+"""Arrays in any structure that is a pytree for JAX, such as tuples, lists and dicts; the result has the same
+structure."""
 
 
 def grouped_allreduce_with_residuals(
     tensors: Any, residuals: Any, recipe: Recipe, op: int, process_set: ProcessSet
 ) -> tuple[Any, Any]:
-    """Reduce a tree, compressed, and return the result and what was not sent; eager or in a compiled function.
+    """Reduce a compressed tree, and return the result and the residuals; eagerly or in a compiled function.
 
     Args:
         tensors: arrays in any structure.
-        residuals: the part of each array that was not sent before, float32, in the same structure.
+        residuals: the previously unsent part of each array, float32, in the same structure.
         recipe: the compression of the arrays.
         op: Average or Sum.
         process_set: the ranks that take part.
 
     Raises:
-        ValueError: such a reduction cannot be compressed in this way.
+        ValueError: this compression does not support such a reduction.
     """
     check_compressible(op)
     if not isinstance(recipe, (Int8, TopK)):

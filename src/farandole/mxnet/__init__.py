@@ -1,4 +1,4 @@
-"""farandole for MXNet 1.9.1. Horovod's names are our names.
+"""farandole for MXNet 1.9.1, with Horovod's names.
 
 Example:
     >>> import farandole.mxnet as hvd  # doctest: +SKIP

@@ -1,8 +1,8 @@
-"""Arrays as the engine sees them: dense ones, in host memory.
+"""MXNet's arrays, in the form that the engine uses: dense ones, in host memory.
 
-A call that is not in place copies its inputs, and writes its result over the copies. This is done by MXNet, in its
-order, and brings the elements of arrays that oneDNN has laid out otherwise (results of convolutions) into row-major
-order. A call in place takes arrays where they are.
+A call that is not in place copies its inputs, and overwrites the copies with its result. MXNet copies them, in its
+order, and converts arrays in a layout of oneDNN (results of convolutions) to row-major order. A call in place uses the
+arrays themselves.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Arrays(MXNetDialect, FrontEnd[Sent]):
     scope = "mxnet."
 
     def dtype(self, tensor: Sent) -> ElementType:
-        """Return its element type for the engine.
+        """Return the array's element type for the engine.
 
         Raises:
             ValueError: the array cannot be sent.
@@ -68,7 +68,7 @@ class Arrays(MXNetDialect, FrontEnd[Sent]):
         return "Pass array.astype('float32')."
 
     def type_name(self, tensor: Sent) -> str:
-        """Return the name of its element type."""
+        """Return the name of the array's element type."""
         return f"mxnet.NDArray of {np.dtype(tensor.dtype).name}"
 
     def is_ready(self, tensor: Sent) -> bool:
@@ -76,15 +76,15 @@ class Arrays(MXNetDialect, FrontEnd[Sent]):
         return False
 
     def address(self, tensor: Sent) -> int:
-        """Return its address, if that is known before the call begins."""
+        """Return the array's address, if it is known before the call begins."""
         return tensor.memory
 
     def stage(self, tensor: Sent) -> Sent:
-        """Return the array if the result is to be written over it, else a copy that MXNet makes."""
+        """Return the array if the result should overwrite it, else a copy that MXNet makes."""
         return tensor if tensor.in_place else Sent(copied(tensor.array), tensor.priority)
 
     def empty(self, like: Sent, shape: Sequence[int]) -> Sent:
-        """Return a new array, of MXNet's older or newer kind like the other one."""
+        """Return a new array, of the same class (`nd` or `np`) as the other one."""
         with mx.util.np_shape(True):  # Without it, 0 stands for a length that is not known.
             array = mx.nd.empty(tuple(shape), dtype=like.dtype)
         if isinstance(like.array, mx.np.ndarray):
@@ -96,7 +96,7 @@ class Arrays(MXNetDialect, FrontEnd[Sent]):
         return result
 
     def assign(self, output: Sent, result: Sent) -> None:
-        """Let MXNet copy the content."""
+        """Make MXNet copy the content."""
         result.array.copyto(output.array)
 
     def copy(self, tensor: Sent) -> Sent:
@@ -124,7 +124,7 @@ class Arrays(MXNetDialect, FrontEnd[Sent]):
         """Return a call that MXNet's engine orders.
 
         Raises:
-            ValueError: the engine would refuse it.
+            ValueError: the engine would refuse the call.
         """
         check(session, requests)
         received = requests[0].kind in _RECEIVED
@@ -134,7 +134,7 @@ class Arrays(MXNetDialect, FrontEnd[Sent]):
 
 
 def copied(array: mx.nd.NDArray) -> mx.nd.NDArray:
-    """Return a copy in row-major order, as soon as MXNet has made it."""
+    """Return a copy in row-major order, which MXNet makes."""
     if array.size and array.shape:
         return array.copy()
     with mx.util.np_shape(True):

@@ -1,12 +1,12 @@
 """Calls in the order of MXNet's engine.
 
 A call is an operation of MXNet's engine (`mxnet_engine`): it begins when its arrays are ready, submits its requests to
-ours, and is done when our engine says so, in a completion callback. No thread waits for it, so MXNet's threads cannot
-block each other on different ranks, in whatever order they take the calls.
+farandole's engine, and is done when that engine calls its completion callback. No thread waits for it, so MXNet's
+threads cannot block each other on different ranks, in whatever order they run the calls.
 
-The functions that users call return as soon as the operation is pushed. The calls that are under way are kept here,
-with their arrays. There are none left when the process ends or forks: MXNet's threads call Python functions, and would
-wait for Python's lock for ever.
+The functions that users call return as soon as the operation is pushed. The calls in progress are kept here, with their
+arrays. None are left when the process ends or forks: MXNet's threads call Python functions, and would wait for Python's
+lock forever.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FORK_SECONDS = 60.0
 
 
 class OrderedCall:
-    """A call that begins when MXNet's engine lets it."""
+    """A call that MXNet's engine starts when its arrays are ready."""
 
     __slots__ = (
         "_completion",
@@ -53,14 +53,14 @@ class OrderedCall:
     def __init__(
         self, engine: Engine, requests: Sequence[NativeRequest], inputs: Sequence[Sent], finish: Callable[[Any], Any]
     ) -> None:
-        """Describe the call.
+        """Create the call, without starting it.
 
         Args:
-            engine: ours, where to submit.
-            requests: one for each input, without addresses.
-            inputs: the arrays that they read.
-            finish: a function that makes the result from the arrays that they write; it may be called before these have
-                values.
+            engine: farandole's engine.
+            requests: one request for each input, without addresses.
+            inputs: the arrays that the requests read.
+            finish: a function that makes the result from the arrays that the requests write; it may be called before
+                these have values.
         """
         self._engine = engine
         self._submission = Submission(requests)
@@ -96,7 +96,7 @@ class OrderedCall:
             sent.array.wait_to_read()
 
     def result(self) -> Any:
-        """Return the outputs, which have their values as soon as MXNet's engine lets them be read."""
+        """Return the outputs, whose values MXNet's engine waits for when they are read."""
         return self._result
 
     def run(self) -> Any:
@@ -109,13 +109,13 @@ class OrderedCall:
         return self._number != 0
 
     def done(self) -> bool:
-        """Return whether it is done."""
+        """Return whether the operation is done."""
         return self.begun() and self._number not in under_way
 
     # --- in MXNet's threads and ours -------------------------------------------------------------------------------
 
     def begin(self, completion: Completion) -> None:
-        """Submit the requests: MXNet has nothing more to do with their arrays."""
+        """Submit the requests; called when MXNet no longer uses their arrays."""
         self._completion = completion
         try:
             for request, given, result in zip(self._submission.requests, self._inputs, self._outputs, strict=True):
@@ -128,7 +128,7 @@ class OrderedCall:
         self.tell(None)
 
     def tell(self, error: str | None) -> None:
-        """Record that one of the requests is done, or that all are submitted; complete the operation at the last."""
+        """Record that a request is done, or that all are submitted; after the last, complete the operation."""
         with under_way.changed:
             self._error = self._error or error
             self._left -= 1
@@ -144,8 +144,8 @@ class OrderedCall:
 class WaitedCall(Pending):
     """A call that waits for its inputs and for its result.
 
-    The shape of an allgather's and an alltoall's result is known only when it has come, and MXNet's NaiveEngine runs
-    everything at once.
+    The shape of an allgather's or alltoall's result is known only when it has arrived, and MXNet's NaiveEngine runs
+    everything synchronously.
     """
 
     __slots__ = ("_inputs", "_outputs", "_requests")
@@ -158,7 +158,7 @@ class WaitedCall(Pending):
         finish: Callable[[Any], Any],
         has_outputs: bool,
     ) -> None:
-        """Describe the call; `has_outputs` says whether the result can be made before the call."""
+        """Create the call; `has_outputs`: whether the result can be made before the call."""
         outputs: Sequence[Sent] = ()
         if has_outputs:
             result = finish((0,) * len(requests))
@@ -174,7 +174,7 @@ class WaitedCall(Pending):
         super().submit()
 
     def run(self) -> Any:
-        """Wait for the inputs, do the call, and return the result."""
+        """Wait for the inputs, run the call, and return the result."""
         self._place()
         return super().run()
 
@@ -192,10 +192,10 @@ class WaitedCall(Pending):
 
 
 class UnderWay:
-    """The calls that MXNet's engine knows, by their numbers; it is a companion of the session.
+    """The calls in progress in MXNet's engine, by number; a companion of the session.
 
     Attributes:
-        changed: held where a call or this changes, and told when a call is done.
+        changed: a condition that protects the calls and this object, and is notified when a call is done.
     """
 
     def __init__(self) -> None:
@@ -218,13 +218,13 @@ class UnderWay:
         return number
 
     def remove(self, number: int) -> None:
-        """Forget a call that is done, or was never pushed."""
+        """Remove a call that is done, or was never pushed."""
         with self.changed:
             self._calls.pop(number, None)
             self.changed.notify_all()
 
     def drain(self, seconds: float) -> bool:
-        """Wait until no call is under way, and return whether none is."""
+        """Wait until no call is in progress; return whether this was reached in time."""
         deadline = time.monotonic() + seconds
         with self.changed:
             return self.changed.wait_for(lambda: not self._calls, max(0.0, deadline - time.monotonic()))
@@ -235,15 +235,15 @@ class UnderWay:
         """Do nothing."""
 
     def closing(self, session: Session) -> None:
-        """Let the calls come to their end, which other ranks may wait for; in a world that has ended they have."""
+        """Wait for the end of the calls, for which other ranks may wait; in a world that has ended, they have ended."""
         self.drain(DRAIN_SECONDS)
 
     def closed(self) -> None:
-        """Wait for the calls that have failed now, and for those of which MXNet has yet to compute the inputs."""
+        """Wait for the calls that fail now, and for those whose inputs MXNet has not computed yet."""
         self.drain(DRAIN_SECONDS)
 
     def forgotten(self) -> None:
-        """Forget the parent's calls, in a forked child."""
+        """Drop the parent's calls, in a forked child."""
         self.changed = threading.Condition()
         self._calls = {}
 

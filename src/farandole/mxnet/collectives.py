@@ -19,7 +19,7 @@ _forms = Forms(FRONT)
 
 
 def runner(collective: Collective, form: Form) -> Runner:
-    """Return the function that carries out a form of a collective on arrays of MXNet."""
+    """Return the function that carries out a form of a collective on MXNet arrays."""
     return _in_place_runner(collective, form) if form.in_place else _runner(collective, form)
 
 
@@ -65,12 +65,12 @@ def _runner(collective: Collective, form: Form) -> Runner:
 
 
 def _plain(value: Any) -> Any:
-    """Return an option that may be an array as what every front end takes."""
+    """Convert an option that may be an array to a value that all front ends accept."""
     return value.asnumpy() if isinstance(value, mx.nd.NDArray) else value
 
 
 def _unsent(result: Sent | Sequence[Sent]) -> Any:
-    """Return the arrays of a result: of one tensor, of a pair or of a list."""
+    """Return the arrays of a result, which is one tensor, a pair or a list."""
     if isinstance(result, Sent):
         return result.array
     arrays = [each.array for each in result]

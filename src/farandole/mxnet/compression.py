@@ -1,4 +1,4 @@
-"""The compressions for MXNet. What each does is in docs/how-to/compression.md."""
+"""The compressions for MXNet. docs/how-to/compression.md describes them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from farandole.worker.collectives.compression import Compressor, Int8, NoneCompr
 
 
 class FP16Compressor(Compressor):
-    """Floating-point arrays travel as float16: 11 bits of precision, at most 65504."""
+    """Sends floating-point arrays as float16: 11 bits of precision, at most 65504."""
 
     @staticmethod
     def compress(tensor: mx.nd.NDArray) -> tuple[mx.nd.NDArray, Any]:
-        """Return the array in the smaller type, and the type it had."""
+        """Return the array in the smaller type, and its original type."""
         is_floating = np.dtype(tensor.dtype).kind == "f"
         return (tensor.astype("float16", copy=False) if is_floating else tensor), tensor.dtype
 
     @staticmethod
     def decompress(tensor: mx.nd.NDArray, ctx: Any) -> mx.nd.NDArray:
-        """Return the array in the type it had."""
+        """Return the array in its original type."""
         return tensor.astype(ctx, copy=False)
 
 

@@ -1,4 +1,4 @@
-"""The dialect of MXNet's functions. Nothing here needs MXNet, so that the stub can be written without it."""
+"""The dialect of MXNet's functions. It does not import MXNet, so that the stub can be generated without it."""
 
 from farandole.worker.collectives.compression import NoneCompressor
 from farandole.worker.collectives.declaration import Parameter

@@ -1,7 +1,7 @@
-"""From farandole's errors to MXNet's and back.
+"""Converts farandole's errors to MXNet's and back.
 
-A collective that fails in MXNet's engine fails like any operation of it: the first wait for its result, or for
-what was computed from that, raises an `mxnet.base.MXNetError`. Its text begins with the name of farandole's error.
+A collective in MXNet's engine fails like any of its operations: the first wait for its result, or for a value computed
+from it, raises an `mxnet.base.MXNetError`. Its text begins with the name of farandole's error.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _RANK = re.compile(r" \(lost rank: (\d+)\)$")
 
 
 def sentence(error: Exception) -> str:
-    """Return the text of an error, from which `translate` makes it again.
+    """Return the text of an error, from which `translate` can recreate it.
 
     Example:
         >>> sentence(WorkerLostError("rank 3 was lost.", 3))

@@ -1,8 +1,8 @@
 """The collectives that users call, rendered from their declarations; functions.pyi has their signatures.
 
-Functions whose result has a known shape return at once: MXNet's engine computes their results in its order, and the use
-of a result waits for it, as with any operation of MXNet. Ranks' calls match by name, and unnamed ones by the order in
-which the program makes them.
+Functions whose result has a known shape return at once: MXNet's engine computes their results in its order, and code
+that uses a result waits for it, as with any operation of MXNet. Ranks' calls match by name, and unnamed ones by the
+order in which the program makes them.
 """
 
 from farandole.mxnet.collectives import FRONT, runner

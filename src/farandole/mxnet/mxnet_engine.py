@@ -1,11 +1,11 @@
 """MXNet's engine, by the C API of its library (`mxnet/c_api.h` and `mxnet/engine.h` of 1.9.1, which come with MXNet).
 
-MXNet runs operations in an order that follows from the arrays that each reads and writes. An operation that is *pushed*
-begins in one of MXNet's threads as soon as its arrays are free for it. What uses them later waits until the operation
-says that it is done, which it may do in any thread. Nobody blocks in between.
+MXNet orders operations by the arrays that each reads and writes. An operation that is *pushed* begins in one of MXNet's
+threads as soon as its arrays are free. Later operations on them wait until it reports that it is done, which it may do
+in any thread. No thread blocks in between.
 
-MXNet does not check one thing: an array, or two views of one, twice among the arrays of one operation make it wait for
-itself for ever. So `push` tells arrays apart by the memory that they share.
+MXNet does not check whether an array, or a view of it, occurs twice among the arrays of one operation, which would then
+wait for itself forever. So `push` compares arrays by their memory.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _PRIORITIZED = c_int(3)
 
 
 class Completion(NamedTuple):
-    """The callback that ends an operation: the three words of a `CallbackOnComplete`, which lies on MXNet's stack."""
+    """The callback that ends an operation: the three words of a `CallbackOnComplete`, which is on MXNet's stack."""
 
     function: int
     engine: int
     parameter: int
 
     def __call__(self, error: str | None = None) -> None:
-        """Complete the operation; an error is raised at each wait for what the operation writes."""
+        """Complete the operation; an error is raised at each wait for the arrays that the operation writes."""
         if error is None:
             _Complete(self.function)(self.engine, self.parameter, None)
             return
@@ -51,10 +51,10 @@ class Completion(NamedTuple):
 
 
 class Operations:
-    """Operations of one kind, which a Python function begins."""
+    """Operations of one kind, which a Python function starts."""
 
     def __init__(self, name: str, begin: Callable[[int, Completion], None]) -> None:
-        """Describe them.
+        """Define the operations.
 
         Args:
             name: the name of the operation in MXNet's profiles.
@@ -69,13 +69,13 @@ class Operations:
         self._start = _Start(start)
 
     def push(self, number: int, reads: Iterable[mx.nd.NDArray], writes: Iterable[mx.nd.NDArray], priority: int) -> None:
-        """Let MXNet begin an operation when its arrays are free.
+        """Make MXNet start an operation when its arrays are free.
 
         Args:
-            number: above 0.
-            reads: the arrays that it only reads.
-            writes: the arrays that it writes.
-            priority: the operation of the highest one begins first, of those that are ready.
+            number: the number of the operation, above 0.
+            reads: the arrays that the operation only reads.
+            writes: the arrays that the operation writes.
+            priority: of the ready operations, MXNet starts the one with the highest priority first.
         """
         written = {memory_of(array): array.handle for array in writes}
         read = {memory: array.handle for array in reads if (memory := memory_of(array)) not in written}
@@ -106,7 +106,7 @@ def is_asynchronous() -> bool:
 
 
 class LayoutError(ValueError):
-    """The array is laid out as oneDNN likes it for convolutions, and not row by row."""
+    """The array has oneDNN's layout for convolutions, not row-major order."""
 
 
 def memory_of(array: mx.nd.NDArray) -> int:
@@ -115,10 +115,10 @@ def memory_of(array: mx.nd.NDArray) -> int:
 
 
 def address(array: mx.nd.NDArray) -> int:
-    """Return the address of an array's elements. Nothing may be writing it.
+    """Return the address of an array's elements. No operation may be writing to it.
 
     Raises:
-        LayoutError: they do not lie in row-major order.
+        LayoutError: the elements are not in row-major order.
     """
     if array.size == 0:
         return 0
@@ -136,7 +136,7 @@ def address(array: mx.nd.NDArray) -> int:
 
 
 def lay_out_plainly(array: mx.nd.NDArray) -> None:
-    """Wait for an array, and bring its elements into row-major order where they lie."""
+    """Wait for an array, and convert it in place to row-major order."""
     array.wait_to_read()
     if array.size:
         check_call(_LIB.MXNDArrayGetData(array.handle, byref(c_void_p())))

@@ -16,8 +16,8 @@ from farandole.worker.core.group import ProcessSet, global_process_set
 class DistributedOptimizer(mx.optimizer.Optimizer):
     """An optimizer that averages gradients over all workers before it applies them.
 
-    It is a subclass of the class of the optimizer that it is made of, and shares its attributes, so it can be used
-    wherever that one can. With gluon, use `DistributedTrainer` instead.
+    Its class is a subclass of the wrapped optimizer's, and it shares its attributes, so it can be used in its place.
+    With gluon, use `DistributedTrainer` instead.
 
     Example:
         >>> optimizer = mx.optimizer.create("sgd", learning_rate=0.1 * hvd.size())  # doctest: +SKIP
@@ -36,7 +36,7 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
         process_set: ProcessSet = global_process_set,
         compression: Any = None,
     ) -> DistributedOptimizer:
-        """Make an object of a class that is both this one and the optimizer's; see `__init__` for the arguments."""
+        """Create an instance of a subclass of both this class and the optimizer's, with the arguments of `__init__`."""
         if not isinstance(optimizer, mx.optimizer.Optimizer):
             raise InvalidRequestError(
                 f"DistributedOptimizer is made of an mx.optimizer.Optimizer, not of {type(optimizer).__name__}. Pass "
@@ -61,7 +61,8 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
 
         Args:
             optimizer: the optimizer that applies the averages.
-            gradient_predivide_factor: the divisor of the gradients before the sum; the rest divides after it.
+            gradient_predivide_factor: the divisor of the gradients before the sum; after it, they are divided by the
+                rest.
             num_groups: the number of groups of an update's gradients, each of which is sent as one.
             process_set: the ranks that take part.
             compression: the form in which the gradients are sent, such as `Compression.fp16`.
@@ -83,15 +84,15 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
 
     @property
     def plain(self) -> mx.optimizer.Optimizer:
-        """The optimizer that this one is made of."""
+        """The wrapped optimizer."""
         return type(self)._plain
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Let the plain optimizer be pickled in its place; code that loads it has to wrap it again."""
+        """Pickle the wrapped optimizer in its place; code that loads it must wrap it again."""
         return _itself, (self.plain,)
 
     def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
-        """Average the gradients in place, and update the weights. One of each, or lists."""
+        """Average the gradients in place, and update the weights. Each argument is one value, or a list."""
         self._average(index, grad)
         type(self)._plain.update(index, weight, grad, state)
 

@@ -1,4 +1,4 @@
-"""The same values for the parameters of all workers."""
+"""Broadcasting the values of parameters."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ def broadcast_parameters(
     prefix: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> None:
-    """Give parameters the values that the root has. A collective.
+    """Broadcast the root's values of parameters. A collective.
 
-    A parameter of gluon whose shape is not known yet gets the root's values as soon as it is initialized, which is when
-    the first batch goes through the network: on all ranks, then.
+    A gluon parameter whose shape is not known yet gets the root's values as soon as it is initialized, in the first
+    forward pass, which all ranks must run.
 
     Args:
-        params: `net.collect_params()`, or a dict of arrays, such as what `module.get_params()` returns.
+        params: `net.collect_params()`, or a dict of arrays, such as the results of `module.get_params()`.
         root_rank: the rank, in the world, whose values all ranks get.
-        prefix: the beginning of the names by which ranks' parameters match. Each of several calls for deferred
-            parameters needs its own.
+        prefix: the prefix of the names by which ranks' parameters match. Each of several calls for deferred parameters
+            needs its own.
         process_set: the ranks that take part.
 
     Raises:
-        ValueError: the ranks have other parameters, in number, shape or type.
+        ValueError: the ranks' parameters differ in number, shape or type.
 
     Example:
         >>> hvd.broadcast_parameters(net.collect_params(), root_rank=0)  # doctest: +SKIP
@@ -71,7 +71,7 @@ def _broadcast(parameter: Any, root_rank: int, name: str, process_set: ProcessSe
 
 
 def _broadcast_when_initialized(parameter: Any, root_rank: int, name: str, process_set: ProcessSet) -> None:
-    """Broadcast a parameter once, as soon as gluon has given it its first values."""
+    """Broadcast a parameter once, as soon as gluon has initialized it."""
     initialize = parameter._init_impl
 
     def initialize_and_broadcast(*arguments: Any, **named: Any) -> None:

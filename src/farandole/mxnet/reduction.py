@@ -1,4 +1,4 @@
-"""The reduction of the gradients of one step, for the optimizer of the Module API and for gluon's trainer alike.
+"""The reduction of the gradients of one step, for the optimizer of the Module API and for gluon's trainer.
 
 Each gradient is reduced in place as soon as MXNet has computed it, under a name that is the same on all ranks. The
 gradients of the first layers have the highest priority, because the next step needs these weights first.
@@ -34,12 +34,12 @@ class Reduction:
     """The reduction that a user asks for, with its options checked.
 
     Attributes:
-        op: Average, or Sum where the optimizer divides.
-        predivide: the divisor of the gradients before the sum; the rest divides after it.
+        op: Average, or Sum if the optimizer divides.
+        predivide: the divisor of the gradients before the sum; after it, they are divided by the rest.
         num_groups: the number of groups of gradients, each of which is sent as one; 0: each gradient by itself.
         compression: the form in which the gradients are sent.
         process_set: the ranks that take part.
-        prefix: the beginning of the gradients' names.
+        prefix: the prefix of the gradients' names.
     """
 
     op: int
@@ -51,7 +51,7 @@ class Reduction:
 
     @classmethod
     def checked(cls, what: str, **asked: Any) -> Reduction:
-        """Return the options of what the user calls, such as DistributedOptimizer.
+        """Return the checked options of a class or function that the user calls, such as DistributedOptimizer.
 
         Raises:
             ValueError: an option is not valid, or init() has not been called.
@@ -70,14 +70,14 @@ class Reduction:
 
     @property
     def is_local(self) -> bool:
-        """Whether there is nothing to reduce: this rank is alone, or not in the set."""
+        """Whether there is nothing to reduce: this rank is alone, or not in the process set."""
         return not self.process_set.included() or len(self.process_set.ranks) == 1
 
     def run(self, names: Sequence[Any], gradients: Sequence[mx.nd.NDArray]) -> None:
         """Reduce gradients in place.
 
         Args:
-            names: one for each, the same on all ranks.
+            names: the name of each gradient, the same on all ranks.
             gradients: the gradients from the first layer to the last.
         """
         if self.is_local:

@@ -1,7 +1,7 @@
-"""Checks that raise at the call what the engine would refuse later.
+"""Checks that raise an error at the call if the engine would refuse it later.
 
 The engine sees a request only when MXNet has computed its arrays. An unnamed call that it refused then would have been
-counted on this rank and not on the others, so that all later unnamed calls would wait for each other.
+counted on this rank only, so that later unnamed calls would not match those of other ranks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An array of MXNet as the engine gets it."""
+"""An MXNet array in the form that the engine gets."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Sent:
-    """An array and how it takes part in a call."""
+    """An array, and its role in a call."""
 
     array: mx.nd.NDArray
     priority: int = 0
     """The priority. Of the calls that are ready, MXNet's engine starts those with the highest priority first."""
     in_place: bool = False
-    """Whether the result is written over it."""
+    """Whether the result overwrites it."""
     memory: int = 0
-    """The address of an array that nobody else knows yet; 0 for others, whose address is known when the call begins."""
+    """The address of an array to which no other code has a reference yet; 0 for others, whose address is known when the
+    call begins."""
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -42,15 +42,16 @@ class DistributedTrainer(mx.gluon.Trainer):
         num_groups: int = 0,
         process_set: ProcessSet = global_process_set,
     ) -> None:
-        """Make one.
+        """Create a trainer.
 
         Args:
-            params: the parameters to train, as of `net.collect_params()`.
+            params: the parameters to train, such as `net.collect_params()`.
             optimizer: a name such as "sgd", or an optimizer.
             optimizer_params: arguments of the optimizer, if it is given by name.
             compression: the form in which the gradients are sent, such as `Compression.fp16`.
-            gradient_predivide_factor: the divisor of the gradients before the sum; the rest divides after it.
-            prefix: the beginning of the names by which ranks' gradients match. Each of several trainers needs its own.
+            gradient_predivide_factor: the divisor of the gradients before the sum; after it, they are divided by the
+                rest.
+            prefix: the prefix of the names by which ranks' gradients match. Each of several trainers needs its own.
             num_groups: the number of groups of gradients, each of which is sent as one.
             process_set: the ranks that take part.
 

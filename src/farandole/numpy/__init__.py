@@ -1,4 +1,4 @@
-"""farandole for NumPy: collectives on arrays, without a framework. Horovod's names are our names.
+"""farandole for NumPy: collectives on arrays, without a framework, with Horovod's names.
 
 Example:
     >>> import numpy as np

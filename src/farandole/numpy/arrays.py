@@ -1,6 +1,6 @@
-"""Arrays as the engine sees them.
+"""NumPy arrays, in the form that the engine uses.
 
-An array is used where it is if it is contiguous, aligned and in the machine's byte order; any other is copied, and for
+An array is used in place if it is contiguous, aligned and in the machine's byte order; any other is copied, and for
 calls in place the result is copied back.
 """
 
@@ -54,10 +54,10 @@ class Arrays(FrontEnd[Array]):
     converts = True
 
     def accept(self, given: Any, in_place: bool) -> Array:
-        """Return the array that an argument stands for.
+        """Convert an argument to an array.
 
         Raises:
-            ValueError: it stands for none, or is to be written over and cannot be.
+            ValueError: the argument cannot be converted, or the call is in place and the array is not writable.
         """
         if in_place:
             _check_writable(given)
@@ -69,10 +69,10 @@ class Arrays(FrontEnd[Array]):
         return array
 
     def dtype(self, tensor: Array) -> ElementType:
-        """Return its element type for the engine.
+        """Return the array's element type for the engine.
 
         Raises:
-            ValueError: its elements refer to memory elsewhere, or have no bytes.
+            ValueError: its elements refer to other memory, or have the size 0.
         """
         if tensor.dtype.hasobject:
             raise InvalidRequestError(
@@ -86,23 +86,23 @@ class Arrays(FrontEnd[Array]):
         return _INSTEAD.get(tensor.dtype.kind, super().instead_of(tensor))
 
     def type_name(self, tensor: Array) -> str:
-        """Return the name of its element type."""
+        """Return the name of the array's element type."""
         return f"numpy.ndarray of {tensor.dtype}"
 
     def is_ready(self, tensor: Array) -> bool:
-        """Return whether it is contiguous, aligned and in the machine's byte order."""
+        """Return whether the array is contiguous, aligned and in the machine's byte order."""
         flags = tensor.flags
         return flags.c_contiguous and flags.aligned and tensor.dtype.isnative
 
     def address(self, tensor: Array) -> int:
-        """Return its address."""
+        """Return the array's address."""
         try:
             return ctypes.addressof(_Byte.from_buffer(tensor))  # A quarter of what `tensor.ctypes` takes.
         except (TypeError, ValueError, BufferError):  # It is read-only, empty, or of a type of ml_dtypes.
             return tensor.ctypes.data
 
     def stage(self, tensor: Array) -> Array:
-        """Return it, or a copy that is ready."""
+        """Return the array, or a copy that is ready."""
         return tensor if self.is_ready(tensor) else self.copy(tensor)
 
     def empty(self, like: Array, shape: Sequence[int]) -> Array:
@@ -118,7 +118,7 @@ class Arrays(FrontEnd[Array]):
         return result
 
     def assign(self, output: Array, result: Array) -> None:
-        """Copy the content, into whichever order."""
+        """Copy the content, into any memory layout."""
         output[...] = result
 
     def copy(self, tensor: Array) -> Array:
@@ -136,10 +136,10 @@ class Arrays(FrontEnd[Array]):
 
 
 def element_type(dtype: np.dtype[Any]) -> ElementType:
-    """Return the element type for the engine that stands for one of NumPy's, whose elements are plain memory.
+    """Return the engine's element type for a NumPy type whose elements contain no references.
 
     Raises:
-        ValueError: its elements have no bytes.
+        ValueError: its elements have the size 0.
     """
     known = DTYPES.get(dtype)
     if known is not None:

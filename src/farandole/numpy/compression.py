@@ -1,4 +1,4 @@
-"""The compressions for NumPy. What each does is in docs/how-to/compression.md."""
+"""The compressions for NumPy. docs/how-to/compression.md describes them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from farandole.worker.collectives.compression import Compressor, Int8, NoneCompr
 
 
 class _CastCompressor(Compressor):
-    """Floating-point arrays travel in a smaller type; others as they are."""
+    """Sends floating-point arrays in a smaller type, and other arrays unchanged."""
 
     @classmethod
     def wire_dtype(cls) -> np.dtype[Any]:
@@ -21,18 +21,18 @@ class _CastCompressor(Compressor):
 
     @classmethod
     def compress(cls, tensor: Array) -> tuple[Array, Any]:
-        """Return the array in the smaller type, and the type it had."""
+        """Return the array in the smaller type, and its original type."""
         is_floating = tensor.dtype.kind == "f" or tensor.dtype.name == "bfloat16"
         return (tensor.astype(cls.wire_dtype()) if is_floating else tensor), tensor.dtype
 
     @classmethod
     def decompress(cls, tensor: Array, ctx: Any) -> Array:
-        """Return the array in the type it had."""
+        """Return the array in its original type."""
         return tensor.astype(ctx, copy=False)
 
 
 class FP16Compressor(_CastCompressor):
-    """Floating-point arrays travel as float16: 11 bits of precision, at most 65504."""
+    """Sends floating-point arrays as float16: 11 bits of precision, at most 65504."""
 
     @classmethod
     def wire_dtype(cls) -> np.dtype[Any]:
@@ -41,7 +41,7 @@ class FP16Compressor(_CastCompressor):
 
 
 class BF16Compressor(_CastCompressor):
-    """Floating-point arrays travel as bfloat16: 8 bits of precision, the range of float32. It needs `ml_dtypes`."""
+    """Sends floating-point arrays as bfloat16: 8 bits of precision, the range of float32. It needs `ml_dtypes`."""
 
     @classmethod
     def wire_dtype(cls) -> np.dtype[Any]:
@@ -62,7 +62,7 @@ class BF16Compressor(_CastCompressor):
 
 
 class Compression(metaclass=WithoutPowerSGD):
-    """The compressions that come with farandole, but for PowerSGD, which needs a framework's matrix products."""
+    """The compressions that come with farandole, except PowerSGD, which needs a framework's matrix products."""
 
     none: ClassVar[type[Compressor]] = NoneCompressor
     fp16: ClassVar[type[Compressor]] = FP16Compressor

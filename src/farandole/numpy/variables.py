@@ -1,4 +1,4 @@
-"""Variables of TensorFlow or Keras, with `numpy()` and `assign(value)`, get the same values on all workers."""
+"""Broadcasting variables of TensorFlow or Keras, which have `numpy()` and `assign(value)`."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from farandole.worker.gradients.parameter_check import digest_of
 def broadcast_variables(
     variables: Sequence[Any], root_rank: int = 0, process_set: ProcessSet = global_process_set
 ) -> None:
-    """Give variables the values that the root has. A collective.
+    """Assign the root's values to variables. A collective.
 
     Args:
-        variables: the same ones on all ranks.
+        variables: the variables, the same ones on all ranks.
         root_rank: the rank, in the world, whose values all ranks get.
         process_set: the ranks that take part.
 
     Raises:
-        ValueError: the ranks have other variables, in number, shape or type.
+        ValueError: the ranks' variables differ in number, shape or type.
 
     Example:
         >>> hvd.broadcast_variables(model.weights)  # doctest: +SKIP
@@ -48,22 +48,22 @@ def broadcast_variables(
 
 
 def _described(variable: Any, value: Any) -> tuple[str, str]:
-    """Return the name of a variable, and what it is."""
+    """Return the name of a variable, and its type and shape."""
     return str(getattr(variable, "path", None) or variable.name), f"{value.dtype.name}{list(value.shape)}"
 
 
 def check_alike(mine: list[tuple[str, str]], root_rank: int, process_set: ProcessSet, *, name: str, what: str) -> None:
-    """Compare what the ranks are about to broadcast, before any waits for something that others do not have.
+    """Compare the values that the ranks are about to broadcast, so that no rank waits for one that others do not have.
 
     Args:
-        mine: name, and type and shape, of each.
+        mine: the name, and the type and shape, of each value on this rank.
         root_rank: the rank, in the world, whose values all ranks get.
         process_set: the ranks that take part.
         name: the name of the call.
-        what: the word for them in messages.
+        what: the word for the values in messages.
 
     Raises:
-        ValueError: a rank has others than the root, in number, type or shape.
+        ValueError: a rank's values differ from the root's in number, type or shape.
     """
     every = allgather_object(mine, name=name, process_set=process_set)
     ranks = list(process_set.ranks)
@@ -90,10 +90,10 @@ def _at(variables: list[tuple[str, str]], place: int) -> str:
 
 
 def digest(values: Iterable[Any]) -> int:
-    """Return a number that differs, but for an unlikely chance, where the bits of arrays differ.
+    """Return a hash of the bits of arrays.
 
     Args:
-        values: arrays of any types, or what `numpy.asarray` makes one of.
+        values: arrays of any types, or values that `numpy.asarray` can convert.
     """
     return digest_of([_sum_of_words(np.asarray(value)) for value in values])
 

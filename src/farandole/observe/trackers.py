@@ -13,7 +13,7 @@ class Reporter:
     """Writes how fast the worker trains and what it waits for, at most every few seconds.
 
     Call `report` once a step, on rank 0 or on all ranks with a writer each. No tracker is imported: any function that
-    takes a name, a value and a step will do.
+    accepts a name, a value and a step can be used.
 
     | scalar | means |
     |---|---|
@@ -23,8 +23,8 @@ class Reporter:
     | `farandole/world_size`, `farandole/generation` | of the current world |
 
     Args:
-        write: such as `SummaryWriter.add_scalar` of PyTorch or tensorboardX, `tf.summary.scalar`, `mlflow.log_metric`,
-            or `lambda name, value, step: run.log({name: value}, step=step)` for Weights & Biases.
+        write: a function such as `SummaryWriter.add_scalar` of PyTorch or tensorboardX, `tf.summary.scalar`,
+            `mlflow.log_metric`, or `lambda name, value, step: run.log({name: value}, step=step)` for Weights & Biases.
         seconds: the shortest time between two reports.
         clock: a function that returns the time in seconds; tests replace it.
 
@@ -47,10 +47,10 @@ class Reporter:
         self._generation = 0
 
     def report(self, step: int) -> bool:
-        """Write the scalars if it is time to; return whether they were written. The first call only begins to count.
+        """Write the scalars if this is due; return whether they were written. The first call only starts the counts.
 
         Args:
-            step: the number that they are written under.
+            step: the number of the step, with which the scalars are written.
 
         Raises:
             ValueError: not initialized.

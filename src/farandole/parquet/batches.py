@@ -14,18 +14,18 @@ from farandole.worker.elastic.ranges import RangeReader, reads_apart
 
 
 class Batches:
-    """This rank's batches. Each iteration is one epoch, and all ranks have equally many batches in it.
+    """This rank's batches. Each iteration is one epoch, and all ranks have the same number of batches in it.
 
-    Rows are shared out by the same ledger as in `ElasticLoader`: each row is used once in an epoch. Elastic jobs
-    need that loader, because this class does not follow a world that changes.
+    Rows are divided by the same ledger as in `ElasticLoader`: each row is used once in an epoch. Elastic jobs need that
+    loader, because this class does not follow a world that changes.
 
     Args:
         source: the rows.
         batch_size: rows of each worker in a step.
         global_batch_size: rows of all workers together in a step, instead of `batch_size`.
         collate: a function that makes a batch of the columns, a dict of arrays; None: the dict is the batch.
-        drop_last: leave out the last step of an epoch if it would be short, so that functions are compiled for one
-            size.
+        drop_last: whether to omit the last step of an epoch if it would be short, so that functions are compiled for
+            one size.
         rank: this worker's rank; None: its rank in the world.
         size: the number of workers; None: the size of the world.
 
@@ -82,7 +82,7 @@ class Batches:
         )
 
     def __iter__(self) -> Iterator[Any]:
-        """Go through the batches of an epoch; the next iteration is the next epoch."""
+        """Iterate over the batches of an epoch; the next iteration is the next epoch."""
         ledger = self._ledger
         self._ledger = ledger.next_epoch()
         for _ in range(self._steps):
@@ -92,7 +92,7 @@ class Batches:
             ledger = after
 
     def forever(self) -> Iterator[Any]:
-        """Go through one epoch after another, without end."""
+        """Iterate over one epoch after another, without end."""
         while True:
             yield from self
 

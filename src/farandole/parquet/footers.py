@@ -1,6 +1,6 @@
 """The footers of Parquet files: which files and row groups there are, and which columns they have.
 
-One process reads them for all; the others get what they need to know.
+One process reads them for all, and sends the others what they need.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 class Footers(msgspec.Struct, frozen=True):
-    """All that is known about the files without reading their rows."""
+    """The contents of the footers that are used."""
 
     files: tuple[tuple[str, tuple[int, ...]], ...]
     """The path of each file within its file system, and the number of rows of each of its row groups."""
@@ -29,7 +29,7 @@ class Footers(msgspec.Struct, frozen=True):
 
 
 def arrow() -> Any:
-    """Return pyarrow with the modules that are used here.
+    """Import pyarrow, with the modules that are used here, and return it.
 
     Raises:
         ModuleNotFoundError: pyarrow is not installed; the message says what to do.
@@ -126,7 +126,7 @@ def _files(system: Any, path: str) -> list[str]:
 
 
 def _counts(file: str, folder: str) -> bool:
-    """Return whether a file in a folder is one of the data, rather than a mark such as _SUCCESS or a temporary file."""
+    """Return whether a file in a folder contains data, unlike a marker such as _SUCCESS or a temporary file."""
     names = file[len(folder) :].strip("/").split("/")
     return file.endswith(".parquet") and not any(name.startswith((".", "_")) for name in names)
 

@@ -1,4 +1,4 @@
-"""The order in which an epoch goes through the rows of row groups.
+"""The order of the rows in an epoch.
 
 The order is made of *windows* of a few row groups, which follow each other in a shuffled order of all row groups.
 Within a window, rows are shuffled. So a reader needs only the row groups of one window at a time. The order is a pure
@@ -68,7 +68,7 @@ class EpochOrder:
                 begin, window = upto, window + 1
 
     def places(self, window: int) -> Any:
-        """Return the place in the window of each row, in the order of the files; None: rows stay in that order."""
+        """Return the place in the window of each row, in the order of the files; None: rows are not shuffled."""
         if not self._shuffle:
             return None
         size = int(self._begins[window + 1] - self._begins[window])

@@ -47,7 +47,7 @@ class RowGroupReader:
 
         Raises:
             RuntimeError: the file has changed since its footer was read.
-            InvalidRequestError: a column cannot be made into an array.
+            InvalidRequestError: a column cannot be converted to an array.
         """
         group = self._groups[index]
         file = self._file(group.path)
@@ -81,7 +81,8 @@ class RowGroupReader:
 
 
 class EpochReader:
-    """Reads the rows of an epoch by their positions. It keeps the rows of one window, and decodes one more row group.
+    """Reads the rows of an epoch by their positions. It keeps the rows of one window, and decodes one further row
+    group.
 
     Args:
         read_group: reads a row group by its number.
@@ -96,7 +97,7 @@ class EpochReader:
         """The number of a window, and its rows."""
 
     def read(self, ranges: Share) -> Columns:
-        """Return the rows at these positions, in memory of their own.
+        """Return the rows at these positions, in separate memory.
 
         Raises:
             IndexError: there are no such positions.
@@ -110,7 +111,7 @@ class EpochReader:
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def _no_rows(self) -> Piece:
-        """Return a piece without rows, from whose window no rows get their columns' types and shapes."""
+        """Return an empty piece, whose window determines the types and shapes of columns without rows."""
         window = next(self._order.pieces(((0, 1),))).window if self._window is None else self._window[0]
         return Piece(window, 0, 0)
 

@@ -16,12 +16,12 @@ from farandole.worker.elastic.ledger import Share
 
 
 class GroupedRows:
-    """Rows that are read in groups, for elastic loaders: all of a source but where its groups come from.
+    """Rows that are read in groups, for elastic loaders; a subclass defines how groups are read.
 
     Args:
         rows: the number of rows of each group.
         seed: the seed of the shuffled order, the same on all ranks.
-        shuffle: whether rows come in another order in each epoch.
+        shuffle: whether rows have another order in each epoch.
         window: the number of groups whose rows are mixed.
     """
 
@@ -44,7 +44,7 @@ class GroupedRows:
         raise NotImplementedError
 
     def set_epoch(self, epoch: int) -> None:
-        """Go to another epoch, which has another order if rows are shuffled."""
+        """Set the epoch, which determines the order if rows are shuffled."""
         if epoch != self._epoch:
             self._epoch = epoch
             self._reader = None
@@ -56,7 +56,7 @@ class GroupedRows:
             ranges: the positions, as pairs (begin, end).
 
         Raises:
-            ValueError: the values of a column cannot be made into an array; the message names the column.
+            ValueError: the values of a column cannot be converted to an array; the message names the column.
             RuntimeError: the data have changed, or are lost.
             OSError: a file cannot be read.
             IndexError: there are no such positions.
@@ -77,20 +77,20 @@ class ParquetSource(GroupedRows):
     """The rows of Parquet files, for an `ElasticLoader` of PyTorch, TensorFlow or JAX, or for `Batches`.
 
     A row is read exactly once in an epoch, by one worker, in a world of any size and however it changes. The files and
-    their row groups may have any sizes. Each worker goes through row groups of its own; it has about `window` + 1
-    decoded row groups in memory.
+    their row groups may have any sizes. Each worker reads its own row groups, and has about `window` + 1 decoded ones
+    in memory.
 
     Rank 0 reads the footers of all files and sends what they contain to the others: so this is a collective of the
     world, if there is one.
 
     Args:
-        path: a file, a folder, or a list of these: paths, or URLs such as s3://bucket/folder. Files in folders count if
-            their names end with ".parquet" and begin with neither "." nor "_".
-        columns: the names of the columns to read; None is all.
+        path: a file, a folder, or a list of these: paths, or URLs such as s3://bucket/folder. In folders, files are
+            read if their names end with ".parquet" and begin with neither "." nor "_".
+        columns: the names of the columns to read; None: all.
         filesystem: a file system of pyarrow or fsspec; None: the one that the URL names, or the local one.
         seed: the seed of the shuffled order, the same on all ranks.
-        shuffle: whether rows come in another order in each epoch: row groups are shuffled, and rows within each window.
-        window: the number of row groups whose rows are mixed. More mix better, and take more memory.
+        shuffle: whether rows have another order in each epoch: row groups are shuffled, and rows within each window.
+        window: the number of row groups whose rows are mixed. A larger number mixes better, and needs more memory.
 
     Raises:
         ValueError: there are no such files or columns, or the files do not all have the same columns.

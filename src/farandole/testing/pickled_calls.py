@@ -1,4 +1,4 @@
-"""Calls as bytes, for workers that cannot import the test's modules."""
+"""Pickling calls for workers that cannot import the test's modules."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import Any
 def pickle_test_call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
     """Return a call that a worker with this process's `sys.path` can make.
 
-    The function's module is sent along if the worker could not import it: pytest can load the modules of tests in ways
-    of its own.
+    The function's module is sent along if the worker could not import it: pytest can load test modules in its own ways.
 
     Raises:
         Exception: a part of the call cannot be pickled.

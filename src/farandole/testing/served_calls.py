@@ -1,4 +1,4 @@
-"""The program of a worker in a test's world: it makes the calls that the test sends, one after another."""
+"""The program of a worker in a test's world: it runs the calls that the test sends, one after another."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Answer(NamedTuple):
     traceback: str = ""
     """The text of the exception, if the function raised one."""
     is_consequence: bool = False
-    """Whether the exception only says that another worker has failed."""
+    """Whether the exception is a consequence of another worker's failure."""
 
 
 def serve(address: str) -> None:
-    """Connect to the test, and make its calls until it closes the connection."""
+    """Connect to the test, and run its calls until it closes the connection."""
     with Client(address, "AF_UNIX") as connection:
         connection.send(int(os.environ["FARANDOLE_RANK"]))
         while True:

@@ -1,6 +1,6 @@
 """A world of real workers on this machine, in which a test calls functions.
 
-The workers are those of a job of farandole's launcher, which runs in a thread of the test's process. Each worker has a
+The workers are a job of farandole's launcher, which runs in a thread of the test's process. Each worker has a
 connection to the test: a call goes to all workers, and each one sends its outcome back. When the test's process ends in
 any way, the launcher's agent ends the workers.
 """
@@ -58,7 +58,7 @@ class World:
     """
 
     def __init__(self, size: int, timeout: float, env: Mapping[str, str] | None) -> None:
-        """Describe the world; `with` starts it."""
+        """Define the world; `with` starts it."""
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise InvalidRequestError(f"{size!r} is not a valid number of workers: use 1 or more.")
         if not 0 < timeout < math.inf:
@@ -71,7 +71,7 @@ class World:
         self._over: socket.socket | None = None
 
     def __call__(self, test: Test) -> Test:
-        """Return a test that runs in all workers of a new world, with the arguments that it is called with here."""
+        """Return a test function that runs in all workers of a new world, with the arguments that it is called with."""
 
         @functools.wraps(test)
         def in_all_workers(*args: Any, **kwargs: Any) -> None:
@@ -107,8 +107,8 @@ class World:
     def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
         """Call a function in all workers at once, and return the results in the order of ranks.
 
-        The function, its arguments and its results are copied with cloudpickle. What it leaves in its process, later
-        functions find there: an initialized farandole above all. After an error, the world has ended.
+        The function, its arguments and its results are copied with cloudpickle. The processes keep their state between
+        calls, in particular an initialized farandole. After an error, the world has ended.
 
         Args:
             function: the function.
@@ -116,11 +116,11 @@ class World:
             kwargs: its keyword arguments.
 
         Raises:
-            Exception: what the function raised, on the lowest rank that did not only fail because another one had;
+            Exception: the function's exception, on the lowest rank that did not fail as a consequence of another one;
                 its `__cause__` has the worker's traceback.
-            JobFailed: a worker's process has ended, or raised what cannot be pickled.
-            TimeoutError: the function took longer than the world's timeout in some workers, which are ended; they
-                print where they were.
+            JobFailed: a worker's process has ended, or raised an exception that cannot be pickled.
+            TimeoutError: the function took longer than the world's timeout in some workers, which print their
+                tracebacks and are ended.
             InvalidRequestError: the world has not been started, or has ended.
         """
         if not self._connections:
@@ -166,7 +166,7 @@ class World:
             self._connections[connection.recv()] = connection
 
     def _answers(self) -> dict[int, Answer | None]:
-        """Return the answers by rank; None for a worker that is gone. Ranks that do not answer in time are missing."""
+        """Return the answers by rank; None for an ended worker. Ranks that do not answer in time are missing."""
         answers: dict[int, Answer | None] = {}
         rank_of = {connection: rank for rank, connection in self._connections.items()}
         deadline = time.monotonic() + self.timeout + _LAST_WORDS_SECONDS
@@ -183,7 +183,7 @@ class World:
         return answers
 
     def _results(self, answers: Mapping[int, Answer | None]) -> list[Any]:
-        """Return the results by rank, or raise the error that caused the others."""
+        """Return the results by rank, or raise the error that caused the other errors."""
         raised = [rank for rank, answer in sorted(answers.items()) if answer is not None and answer.traceback]
         gone = [rank for rank, answer in sorted(answers.items()) if answer is None]
         for rank in raised:
@@ -212,7 +212,7 @@ class World:
         raise error from WorkerTraceback(text)
 
     def _end_of(self, rank: int) -> JobFailed:
-        """Return why a worker's process has ended."""
+        """Return the error for the end of a worker's process."""
         assert self._job is not None and self._over is not None
         wait([self._over], _AFTERMATH_SECONDS)
         outcome = self._job.outcome
@@ -242,11 +242,11 @@ class World:
 def world(size: int, *, timeout: float = 60.0, env: Mapping[str, str] | None = None) -> World:
     """Return a world of workers for a test: real processes on this machine, which call functions for it.
 
-    Use it in a `with` block, or as the decorator of a test that is to run on all ranks.
+    Use it in a `with` block, or as the decorator of a test that should run on all ranks.
 
     Args:
         size: the number of workers.
-        timeout: seconds that a call may take. The workers have a minute to start, or this if it is longer.
+        timeout: seconds that a call may take. The workers have a minute to start, or this time if it is longer.
         env: variables for the workers, added to this process's environment.
 
     Raises:

@@ -1,1 +1,1 @@
-"""The worker side: what runs inside a training process, below the front ends."""
+"""The worker side: the code that runs in a training process, below the front ends."""

@@ -1,4 +1,4 @@
-"""Checkpoints of arrays of JAX in any structure; see `farandole.worker.elastic.checkpoint`."""
+"""Checkpoints of JAX's arrays in any structure; see `farandole.worker.elastic.checkpoint`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from farandole.numpy.elastic.array_checkpoint import VALUES, ArrayCheckpoint
 
 
 class Checkpoint(ArrayCheckpoint):
-    """A directory of checkpoints that training writes, and begins from.
+    """A directory of checkpoints, which a training writes to and resumes from.
 
-    It saves `TrainState`s, arrays in any structure, numbers, text and bytes, by name. Each rank writes its
-    share of the arrays, into files of safetensors.
+    It saves, by name, `TrainState`s, arrays in any structure, numbers, text and bytes. Each rank writes its share of
+    the arrays to safetensors files.
 
     Example:
         >>> checkpoint = Checkpoint("checkpoints", every_steps=100)
@@ -67,7 +67,7 @@ def _described(leaves: Any, saved: Any) -> dict[str, str]:
 
 
 def _filled(tree: Any, saved: Any) -> Any:
-    """Return the structure with what was saved in the place of its leaves."""
+    """Return the structure with saved values in place of its leaves."""
     paths, structure = jax.tree_util.tree_flatten_with_path(tree)
     return jax.tree_util.tree_unflatten(
         structure, [as_leaf(leaf, saved[jax.tree_util.keystr(path)]) for path, leaf in paths]

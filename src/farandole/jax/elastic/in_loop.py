@@ -1,7 +1,7 @@
 """The reduction of gradients in a loop of `steps`: a step counts as a whole, and survives the loss of workers.
 
-In a compiled function, XLA calls back for it and waits; what the function does with the results waits as well, so that
-no parameter follows from a step that does not count.
+In a compiled function, XLA makes a callback for it and waits; operations on the results also wait, so that no parameter
+is computed from a step that does not count.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _last_failure: list[FarandoleError] = []
 
 
 def is_on() -> bool:
-    """Return whether gradients are to be reduced here: a loop of `steps` has been made in this session."""
+    """Return whether gradients should be reduced here: a loop of `steps` has been created in this session."""
     session = session_if_any()
     return session is not None and session.trainings > 0
 
 
 def one_pass() -> OnePass:
-    """Return the object that measures the gradients that are reduced here."""
+    """Return the object that measures the reduced gradients."""
     return OnePass(_reductions)
 
 
@@ -52,8 +52,8 @@ def failure_in(error: BaseException) -> FarandoleError | None:
 def reduce_gradients(gradients: Tree, *, op: int = Average, process_set: ProcessSet = global_process_set) -> Tree:
     """Return gradients reduced over all workers, in the same structure.
 
-    In a loop of `steps` this is where the step counts; `distributed` and `distributed_grad` do it by themselves.
-    Outside of such a loop it is `grouped_allreduce`. It works eager and in a compiled function.
+    In a loop of `steps` this is where the step counts; `distributed` and `distributed_grad` call it themselves. Outside
+    of such a loop, it is `grouped_allreduce`. It works eagerly and in a compiled function.
 
     Args:
         gradients: arrays in any structure, the same on all ranks and in all steps.
@@ -61,7 +61,7 @@ def reduce_gradients(gradients: Tree, *, op: int = Average, process_set: Process
         process_set: the ranks that take part.
 
     Raises:
-        ValueError: op=Adasum in a loop.
+        ValueError: op is Adasum, in a loop.
         HorovodInternalError: a worker was lost, and the job is not elastic.
 
     Example:

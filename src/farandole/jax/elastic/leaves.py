@@ -1,6 +1,6 @@
-"""The leaves of a training's state: arrays, whose bytes travel, and values of Python, which are pickled.
+"""The leaves of a training's state: arrays, whose bytes are sent, and Python values, which are pickled.
 
-Each comes back as what it was. A leaf of the same place tells what that is, as the structure of a state stays.
+Each is restored with its type, which is that of the present leaf, because the structure of a state does not change.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ import numpy as np
 
 
 def has_memory(leaf: Any) -> bool:
-    """Return whether the leaf is an array whose elements lie in its memory."""
+    """Return whether the leaf is an array whose elements are in its memory."""
     return isinstance(leaf, jax.Array) or (isinstance(leaf, np.ndarray) and not leaf.dtype.hasobject)
 
 
 def as_array(leaf: Any) -> Any:
-    """Return an array of JAX or NumPy as one of NumPy; of keys of `jax.random`, their bits."""
+    """Return an array of JAX or NumPy as a NumPy array; for keys of `jax.random`, their bits."""
     return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
 
 
 def as_leaf(own: Any, came: Any) -> Any:
-    """Return the received value of a place, in the form of the present one.
+    """Return a received leaf in the form of the present one.
 
     Args:
-        own: the leaf that is there.
-        came: an array of NumPy, or a value of Python.
+        own: the present leaf.
+        came: the received NumPy array or Python value.
     """
     if _is_key(own):
         return jax.random.wrap_key_data(jnp.asarray(came), impl=jax.random.key_impl(own))

@@ -22,17 +22,18 @@ class ElasticLoader(IndexLoader):
             `farandole_read(ranges)`, such as `farandole.parquet.ParquetSource`; or, with `load`, the number of samples.
             The same on all ranks.
         batch_size: samples of each worker in a step.
-        global_batch_size: the samples of all workers together, instead; in a larger world some workers have none.
-        batches: a policy of your own, instead: an object with `counts(world_size)`, the number of samples of each rank.
-        shuffle: whether samples come in a pseudo-random order, another one in each epoch. None: unless the source is
-            read by ranges.
+        global_batch_size: the samples of all workers together, instead of `batch_size`; in a larger world, some workers
+            have none.
+        batches: another policy instead: an object with `counts(world_size)`, the number of samples of each rank.
+        shuffle: whether samples come in a pseudo-random order, which differs in each epoch. None: yes, unless the
+            source is read by ranges.
         seed: the seed of that order, the same on all ranks.
-        drop_last: leave out the last step of an epoch if it would be short, so that functions are compiled for one
-            size.
+        drop_last: whether to omit the last step of an epoch if it would be short, so that functions are compiled for
+            one size.
         load: a function that makes a batch from the indices of its samples, an array of int64.
 
     Raises:
-        ValueError: an argument cannot be; the message says what to give instead.
+        ValueError: an argument is not valid; the message says what to pass instead.
 
     Example:
         >>> loader = ElasticLoader((images, labels), batch_size=64)
@@ -85,7 +86,7 @@ class ElasticLoader(IndexLoader):
 
 
 def _of_arrays(source: Any) -> tuple[int, Callable[[Any], Any]]:
-    """Return the number of samples of arrays, and a function that makes a batch of some."""
+    """Return the number of samples of arrays, and a function that makes a batch from indices."""
     arrays = jax.tree.map(np.asarray, source)
     lengths = {len(array) if array.ndim else -1 for array in jax.tree.leaves(arrays)}
     if len(lengths) != 1 or min(lengths) < 0:

@@ -1,4 +1,4 @@
-"""`steps`: the loop of a training whose workers come and go, for JAX."""
+"""`steps`: the loop of steps of an elastic training, for JAX."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ def steps(
     checkpoint: Checkpoint | None = None,
     **things: Any,
 ) -> Loop:
-    """Go through the batches of a training whose workers may die, join and leave.
+    """Iterate over the batches of a training whose workers may die, join and leave.
 
-    A step is one round of the loop. It counts as a whole, on all workers alike, when all ranks' gradients are reduced:
-    by `hvd.distributed(optimizer)`, `hvd.distributed_grad` or `hvd.elastic.reduce_gradients`, eager or in a compiled
-    function. When the world breaks before, the survivors reduce the gradients again that they have computed, so that
-    each sample is used once in an epoch. Newcomers get the state between two steps, from the others' memory.
+    A step is one iteration of the loop. It counts as a whole, on all workers, when all ranks' gradients are reduced: by
+    `hvd.distributed(optimizer)`, `hvd.distributed_grad` or `hvd.elastic.reduce_gradients`, eagerly or in a compiled
+    function. If the world breaks before, the survivors reduce their gradients again, so that each sample is used once
+    in an epoch. Newcomers get the state between two steps, from the others' memory.
 
-    In a job whose number of workers is fixed, it goes through the same steps, and a lost worker is an error.
+    In a job with a fixed number of workers, the steps are the same, and a lost worker is an error.
 
     Args:
         loader: the loader of the samples.
-        epochs: the number of times that this loop goes through the samples, in all worlds together.
-        batches: lets the batch of all workers follow the noise of the gradients; the loader's batch size is not used
-            then. Functions are compiled for each size. The learning rate is the body's: multiply it by
+        epochs: the number of epochs of this loop, in all worlds together.
+        batches: adapts the batch of all workers to the noise of the gradients; then the loader's batch size is not
+            used. Functions are compiled for each size. The loop does not change the learning rate: multiply it by
             `Loop.rate_factor`.
-        checkpoint: the place where the training is kept if all workers are lost; by default, where `farandole run
-            --checkpoint-dir` says. With `--resume auto`, it begins from the last one.
+        checkpoint: checkpoints, for the case that all workers are lost; by default, those of
+            `farandole run --checkpoint-dir`. With `--resume auto`, training starts from the last one.
         things: the trained objects, under any names: `TrainState`s.
 
     Returns:
-        What to iterate over, once. `stop()` of it ends the training after the current step, on all workers.
+        A loop to iterate over once. Its `stop()` ends the training after the current step, on all workers.
 
     Raises:
-        ValueError: an argument is not a TrainState, or the loader is not one of these.
+        ValueError: an argument is not a TrainState, or the loader is not an `ElasticLoader`.
 
     Example:
         >>> state = hvd.elastic.TrainState(params=params, optimizer=optimizer.init(params))

@@ -1,4 +1,4 @@
-"""The holder of the state that a training changes."""
+"""The container of the state that a training changes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 
 class TrainState:
-    """Holds what a training changes, as attributes: newcomers get it, and every step puts its results there.
+    """The state that a training changes, as attributes: newcomers get it, and every step stores its results in it.
 
-    Each attribute is a pytree, whose structure, shapes and types stay: parameters, the state of an optimizer, a number
-    of steps. Leaves are arrays, or values of Python that can be pickled.
+    Each attribute is a pytree, whose structure, shapes and types do not change: parameters, the state of an optimizer,
+    a number of steps. Leaves are arrays, or picklable Python values.
 
     Example:
         >>> state = hvd.elastic.TrainState(params=params, optimizer=optimizer.init(params))

@@ -1,4 +1,4 @@
-"""The state that a loop of steps trains, in terms of JAX: arrays in holders, and how newcomers get them."""
+"""The state that a loop of steps trains with JAX: arrays in `TrainState`s, and how newcomers get them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from farandole.worker.elastic.checkpoint.loop_checkpoints import LoopCheckpoints
 
 
 class Training:
-    """The holders that are trained, by name: JAX's `farandole.worker.elastic.framework.Trained`."""
+    """The trained `TrainState`s, by name: JAX's `farandole.worker.elastic.framework.Trained`."""
 
     reduces_once = True
 
     def __init__(self, things: Mapping[str, Any], checkpoint: Checkpoint | None) -> None:
-        """Train these.
+        """Create the object.
 
         Args:
-            things: the holders by name.
-            checkpoint: the checkpoint that keeps them if all workers are lost.
+            things: the `TrainState`s by name.
+            checkpoint: the checkpoints, for the case that all workers are lost.
 
         Raises:
             InvalidRequestError: one of them is not a `TrainState`.
@@ -45,7 +45,7 @@ class Training:
         """The number of reductions after the last step."""
 
     def transfer(self, sources: Sequence[int], receivers: Sequence[int], *, may_stream: bool) -> None:
-        """Give the receivers the state that each of the sources has, all of it at once. A collective of the world."""
+        """Send the receivers the state, which all sources have, all at once. A collective of the world."""
         came = transfer_arrays(self._arrays, self._others, sources, receivers)
         if came is None:
             return
@@ -59,18 +59,18 @@ class Training:
             setattr(thing, name, jax.tree_util.tree_unflatten(structure, found))
 
     def hand_over(self, gradients: Gradients | None, sources: Sequence[int], receivers: Sequence[int]) -> None:
-        """Give the receivers the reduced gradients that each of the sources has. A collective of the world."""
+        """Send the receivers the reduced gradients, which all sources have. A collective of the world."""
         reduced: Any = gradients
         came = transfer_arrays(lambda: reduced.state_dict(), dict, sources, receivers)
         if came is not None:
             reduced.load_state_dict(came[0])
 
     def _arrays(self) -> dict[str, Any]:
-        """Return all arrays by name, as they are when all steps have been computed."""
+        """Return all arrays by name, after waiting for their computation."""
         return {name: np.array(as_array(leaf)) for name, leaf in self._leaves() if has_memory(leaf)}
 
     def _others(self) -> dict[str, Any]:
-        """Return the other leaves by name, such as numbers of Python's, which stay what they are."""
+        """Return the other leaves by name, such as Python's numbers."""
         return {name: leaf for name, leaf in self._leaves() if not has_memory(leaf)}
 
     def _leaves(self) -> Iterator[tuple[str, Any]]:
@@ -79,7 +79,9 @@ class Training:
                 yield path + jax.tree_util.keystr(place), leaf
 
     def _trees(self) -> list[tuple[str, Any, str]]:
-        """Return all attributes of holders: the beginnings of their leaves' names, the holders and their own names."""
+        """Return all attributes of `TrainState`s: the prefix of their leaves' names, the `TrainState`, and the
+        attribute's name.
+        """
         return [
             (f"{holder}.{name}", thing, name) for holder, thing in self._things.items() for name in list(vars(thing))
         ]
@@ -89,10 +91,10 @@ class Training:
         raise AssertionError("a step has no samples; this is a bug of farandole")
 
     def has_unused_gradients(self) -> bool:
-        """Return False: gradients belong to the body of the loop.
+        """Return False: the gradients belong to the body of the loop.
 
         Raises:
-            InvalidRequestError: the body has reduced no gradients, so each worker would train for itself.
+            InvalidRequestError: the body has reduced no gradients, so each worker would train separately.
         """
         # The body's last functions may still be computed.
         jax.block_until_ready([vars(thing) for thing in self._things.values()])

@@ -1,1 +1,1 @@
-"""Gradients, batches and state of elastic training, for frameworks whose arrays pass through NumPy."""
+"""Gradients, batches and state of elastic training, for frameworks whose arrays are converted to NumPy's."""

@@ -1,4 +1,4 @@
-"""Checkpoints whose tensors are arrays of NumPy, for the frameworks that can give theirs out as such."""
+"""Checkpoints whose tensors are NumPy arrays, for frameworks whose arrays can be converted to these."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from farandole.worker.elastic.checkpoint.checkpoint_base import CheckpointBase
 from farandole.worker.elastic.checkpoint.tensor_files import TensorFiles, Tensors
 
 VALUES = (bool, int, float, str, bytes, type(None))
-"""Types whose values are written as they are."""
+"""Types whose values are written without conversion."""
 
 
 class ArrayCheckpoint(CheckpointBase):

@@ -1,6 +1,6 @@
-"""The files in which a checkpoint keeps arrays of NumPy: of safetensors, one for each rank, with its pieces.
+"""The files with a checkpoint's NumPy arrays: one safetensors file for each rank, with its pieces.
 
-Types that not all readers of the format know lie in it as bytes.
+Types that not all readers of the format know are stored as bytes.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _PLAIN_TYPES = {"float64", "float32", "float16", "int64", "int32", "int16", "int
 
 
 class Safetensors:
-    """One file of safetensors for each rank."""
+    """One safetensors file for each rank."""
 
     def __init__(self) -> None:
-        """Find the library.
+        """Import the library.
 
         Raises:
             InvalidRequestError: it is not installed, or too old.
@@ -36,7 +36,7 @@ class Safetensors:
         return size
 
     def write(self, folder: Path, rank: int, writers: int, pieces: Tensors) -> tuple[str, ...]:
-        """Write a rank's pieces, arrays that lie in one piece of memory, and return the name of the file."""
+        """Write a rank's pieces, which are contiguous arrays, and return the name of the file."""
         from safetensors import SafetensorError, serialize_file
 
         name = shard_name(rank, writers, "safetensors")
@@ -51,7 +51,7 @@ class Safetensors:
         return (name,)
 
     def read(self, folder: Path, manifest: Manifest) -> dict[str, Any]:
-        """Return all arrays, whole; the files have been verified."""
+        """Return all arrays, each complete; the files have been verified."""
         from safetensors import SafetensorError, safe_open
 
         arrays = {name: np.empty(entry.shape, np.dtype(entry.dtype)) for name, entry in manifest.tensors.items()}
@@ -79,7 +79,7 @@ def open_format(name: str) -> TensorFiles:
 
 
 def _as_stored(array: Any) -> Any:
-    """Return the view of an array in one piece of memory that a file of safetensors holds."""
+    """Return the view of a contiguous array that is stored in a safetensors file."""
     return array if array.dtype.name in _PLAIN_TYPES else array.reshape(-1).view(np.uint8)
 
 

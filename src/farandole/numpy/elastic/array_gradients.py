@@ -1,7 +1,7 @@
-"""Gradients below the gradient reducer that are arrays, and all come at once: those of TensorFlow and JAX.
+"""The gradient reducer's adapter for gradients that are arrays, and are all computed at once: TensorFlow's and JAX's.
 
-Their tensors cannot be written to, so a gradient is copied twice on its way: into the arena, where it is kept until the
-step counts, and out of it, when it is reduced.
+Their tensors cannot be written to, so a gradient is copied twice: into the arena, where it is kept until the step
+counts, and out of it, when it is reduced.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ArrayEntry(Entry):
     """The entry of one gradient.
 
     Attributes:
-        gradient: this rank's own, which is only read, or the reduced one.
+        gradient: this rank's own gradient, which is only read, or the reduced one.
         in_view: an array that is the entry's `view`; None without one.
         in_own_view: an array that is its `own_view`; None without one.
     """
@@ -122,11 +122,11 @@ class ArrayGradients:
     uses_views = True
 
     def __init__(self, options: ReduceOptions) -> None:
-        """Reduce gradients so."""
+        """Create the adapter."""
         self._options = options
 
     def watch(self, entry: Entry, reducer: weakref.ref[GradientReceiver]) -> Callable[[], None]:
-        """No backward pass is watched: gradients are there when the reduction begins."""
+        """Do nothing: all gradients are ready when the reduction begins."""
         return lambda: None
 
     def at_end_of_backward(self, callback: Callable[[], None]) -> bool:
@@ -160,18 +160,18 @@ class ArrayGradients:
         return GeneralCall(Pending(session.engine, Submission(requests), finish), store)
 
     def sparse_call(self, session: Session, entry: Entry) -> GeneralCall:
-        """Refuse: gradients are made dense before they come here."""
+        """Raise an error: gradients are made dense before they are reduced here."""
         raise InvalidRequestError(f"the gradient of {entry.name} is sparse; make it dense.")
 
     def forget_residuals(self) -> None:
-        """There are none."""
+        """Do nothing: there are no residuals."""
 
     def present(self, bundles: Sequence[Bundle]) -> list[tuple[Entry, Any]]:
         entries: Any = [entry for bundle in bundles for entry in bundle.entries]
         return [(entry, entry.gradient) for entry in entries]
 
     def versions(self, gradients: Sequence[tuple[Entry, Any]]) -> list[int]:
-        """The program only gets copies, and writes to none of these."""
+        """Return no versions: the program gets only copies."""
         return [0] * len(gradients)
 
 
@@ -183,7 +183,7 @@ def _array(view: View, like: Any) -> Any:
 
 
 def _copy_weighted(gradient: Any, share: float, out: Any) -> None:
-    """Put a gradient into `out`, multiplied; one that does not count may be anything."""
+    """Copy a gradient, multiplied by `share`, to `out`; with a share of 0, it may have any value."""
     if share == 0.0:
         out[...] = 0
     elif share == 1.0:

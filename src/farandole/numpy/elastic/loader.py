@@ -1,7 +1,7 @@
 """Batches of samples in a world that changes: every sample exactly once in an epoch.
 
-The loader holds the ledger (`worker.elastic.ledger`). All ranks have the same ledger, so each knows what all of them
-read in a step without asking.
+The loader has the ledger (`worker.elastic.ledger`), which is the same on all ranks, so each knows without communication
+which samples all of them read in a step.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ Place = tuple[Ledger, tuple[int, ...], int]
 
 
 class Batch(msgspec.Struct, frozen=True, eq=False):
-    """The samples of one rank in one step: arrays' `farandole.worker.elastic.framework.Batch`."""
+    """The samples of one rank in one step: an implementation of `farandole.worker.elastic.framework.Batch`."""
 
     data: Any
     shares: tuple[Share, ...]
     samples: int
     total: int
     ledger: Ledger
-    """The ledger from which the step was taken."""
+    """The ledger before the step."""
     after: Ledger
     """The ledger after the step, if no rank is lost."""
 
 
 class IndexLoader(ABC):
-    """Loads batches by the indices of their samples, or by ranges of positions from a dataset that is read like that.
+    """Loads batches by the indices of their samples, or by ranges of positions from a dataset that supports this.
 
     A front end's `ElasticLoader` defines how the samples of indices are read.
     """
@@ -53,7 +53,7 @@ class IndexLoader(ABC):
         drop_last: bool,
         ranged: Any = None,
     ) -> None:
-        """Share `samples` samples out, of a dataset that is read by ranges if `ranged` is one.
+        """Create a loader of `samples` samples; if `ranged` is given, they are read from it, by ranges.
 
         The front end's loader describes the other arguments.
         """
@@ -65,16 +65,18 @@ class IndexLoader(ABC):
         shuffle = ranged is None if shuffle is None else shuffle
         self._ledger = Ledger(samples, seed, shuffle=shuffle, drop_last=drop_last, apart=reads_apart(ranged))
         self._current: tuple[Place, Batch] | None = None
-        """The place that the current step follows from, and its batch."""
+        """The place of the current step, and its batch."""
         self._follows: Place | None = None
-        """The place that the next step follows from if the world stays, as reading ahead assumes."""
+        """The place of the next step if the world does not change, as reading ahead assumes."""
 
     @abstractmethod
     def _once(self, indices: Any) -> Any:
-        """Return a batch of these samples."""
+        """Return a batch of the samples with these indices."""
 
     def _stacked(self, samples: Sequence[Any] | dict[str, Any]) -> Any:
-        """Return a batch of what was read by ranges: a list of samples, or columns. Only a loader of ranges has it."""
+        """Return a batch of samples that were read by ranges: a list of samples, or columns. Only loaders of ranges
+        need it.
+        """
         raise NotImplementedError
 
     def _read(self, place: Place, share: Share) -> Any:
@@ -98,7 +100,7 @@ class IndexLoader(ABC):
         self._ledger = ledger
 
     def take_counts_from(self, batches: BatchPolicy) -> None:
-        """Follow another policy from the next step on; it may change its mind between two steps."""
+        """Use another policy from the next step on. It may change its counts between two steps."""
         self._policy = batches
 
     def counts(self, world_size: int) -> tuple[int, ...]:
@@ -128,7 +130,7 @@ class IndexLoader(ABC):
         return self._current[1]
 
     def borrow(self, batch: Batch) -> Any:
-        """Return two samples of other ranks' parts of a step, for a rank that has none; they are not to count."""
+        """Return two samples of other ranks' parts of a step, for a rank that has none; they do not count as used."""
         positions = [position for share in batch.shares for begin, end in share for position in range(begin, end)[:2]]
         first, second = (positions * 2)[:2]
         if self._ranges is not None:
@@ -137,12 +139,12 @@ class IndexLoader(ABC):
         return self._once(np.asarray([batch.ledger.index(first), batch.ledger.index(second)], np.int64))
 
     def commit(self, batch: Batch, lost: Collection[int] = ()) -> None:
-        """Count the samples of a step as used, and go on to the next one.
+        """Count the samples of a step as used, and continue with the next one.
 
         Args:
             batch: the batch of the step; its samples are those of all ranks.
-            lost: the ranks, in the world of the batch, whose part is not in the result. Their samples are given back,
-                and come in the next step.
+            lost: the ranks, in the world of the batch, whose gradients are not in the result. Their samples are read
+                again in the next step.
         """
         if batch.ledger != self._ledger:
             raise InvalidRequestError("this batch is of another step: commit each batch once.")
@@ -154,7 +156,7 @@ class IndexLoader(ABC):
         self._current = None
 
     def next_epoch(self) -> None:
-        """Begin the next epoch. What is left of this one is left out."""
+        """Begin the next epoch. The rest of this one is skipped."""
         self._ledger = self._ledger.next_epoch(self._samples)
 
 

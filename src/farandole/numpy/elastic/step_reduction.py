@@ -1,7 +1,7 @@
 """The reduction of a step's gradients, which counts as a whole and survives the loss of workers.
 
-All gradients of a call are given to a reducer (`worker.gradients`), which keeps this rank's own ones until the step
-counts, and makes the reduction once more in the next world when its own has broken.
+A reducer (`worker.gradients`) gets all gradients of a call. It keeps this rank's own ones until the step counts, and
+repeats the reduction in the next world if its own breaks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from farandole.worker.gradients.reducer import Reducer
 
 
 class Reductions:
-    """The reducers of the program: one for each list of gradients that are reduced together, in whatever session.
+    """The reducers of the program: one for each list of gradients that are reduced together, in all sessions.
 
     Attributes:
         count: the number of reductions so far.
@@ -36,7 +36,7 @@ class Reductions:
         """Return copies of the reduced gradients.
 
         Raises:
-            InvalidRequestError: they are measured, and no averages.
+            InvalidRequestError: the gradients are measured, and `op` is not Average.
         """
         self.count += 1
         arrays = [np.asarray(gradient) for gradient in gradients]
@@ -59,12 +59,12 @@ class Reductions:
 
 
 class OnePass:
-    """Measures gradients that come all at once: see `farandole.worker.elastic.batch_adaptation.GradientPasses`.
+    """Measures gradients that are all computed at once: see `farandole.worker.elastic.batch_adaptation.GradientPasses`.
 
-    The body of a loop takes its optimizer's step by itself, so that a step cannot have several passes.
+    The body of a loop takes its optimizer's step itself, so a step cannot have several passes.
 
     Args:
-        reductions: through which all gradients go.
+        reductions: the reductions of all gradients.
     """
 
     can_split = False

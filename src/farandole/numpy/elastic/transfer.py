@@ -1,4 +1,4 @@
-"""Arrays from ranks that have them to ranks that lack them, straight from memory to memory."""
+"""Sending arrays from ranks that have them to ranks that lack them, directly from memory to memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def transfer_arrays(
     sources: Sequence[int],
     receivers: Sequence[int],
 ) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """Give the receivers arrays, by name, and objects; return them there, and None on other ranks. A collective."""
+    """Send the receivers arrays, by name, and objects; return them there, and None on other ranks. A collective."""
     session = current()
     rank = session.world.rank
     held: dict[str, Any] = {}
@@ -46,5 +46,7 @@ def transfer_arrays(
 
 
 def _has_values(array: Any) -> bool:
-    """Return whether the elements lie in the array's memory; text of TensorFlow's, for one, is objects elsewhere."""
+    """Return whether the elements are in the array's memory; TensorFlow's text, for example, is objects in other
+    memory.
+    """
     return not array.dtype.hasobject
