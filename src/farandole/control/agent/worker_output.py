@@ -79,7 +79,7 @@ class WorkerOutput:
     def read_rest(self, rank: int) -> None:
         """Read a dead worker's pipes until they are empty; then close them.
 
-        A process outside the job may hold the other ends, but no output of the worker can come from it.
+        A process outside the job may have the other ends open, but its output is not the worker's.
         """
         streams = [self._streams.get((rank, number)) for number in (STDOUT, STDERR)]
         for stream in streams:

@@ -27,7 +27,7 @@ def mark_of(key: str) -> str:
 
 
 def key_of(mark: str) -> str | None:
-    """Return the key of the submission that a mark names; "" if it names none, None if the job is not ours."""
+    """Return the key of the submission that a mark names; "" if it names none, None if the job is not farandole's."""
     name, _, key = mark.partition(":")
     return key if name == MARK else None
 

@@ -34,7 +34,7 @@ class JobFailed(JobError):
 
 
 class JobHandle:
-    """A handle to a submitted job. The job goes on when the handle is deleted.
+    """A handle to a submitted job. The job continues when the handle is deleted.
 
     Attributes:
         name: name of the job.
@@ -57,7 +57,7 @@ class JobHandle:
         """Yield the lines that the job's workers printed, each with its end of line.
 
         Args:
-            follow: whether to go on until the job is over.
+            follow: whether to continue until the job is over.
             rank: the rank whose lines are yielded; None: all ranks.
         """
         return self._service.logs(self.name, follow, rank)

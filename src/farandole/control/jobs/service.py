@@ -38,7 +38,7 @@ class JobService(Protocol):
 
         Args:
             name: name of the job.
-            follow: whether to go on until the job is over.
+            follow: whether to continue until the job is over.
             rank: the rank whose lines are yielded; None: all ranks.
         """
 

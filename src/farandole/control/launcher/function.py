@@ -173,21 +173,21 @@ class BackgroundJob:
     """Runs a job's loop in a separate thread, because the caller may be a notebook, whose own loop is running."""
 
     def __init__(self) -> None:
-        """Run nothing yet."""
+        """Create a runner without a job."""
         self.outcome: Future[JobOutcome] = Future()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._supervisor: Running | ExternalJob | None = None
         self._why_stopped = ""
 
     def started(self, supervisor: Running | ExternalJob) -> None:
-        """Remember the job that `stop` ends. Runs in the job's thread."""
+        """Store the job that `stop` ends. Called in the job's thread."""
         self._loop = asyncio.get_running_loop()
         self._supervisor = supervisor
         if self._why_stopped:
             supervisor.stop(_INTERRUPTED, self._why_stopped)
 
     def begin(self, job: Coroutine[Any, Any, JobOutcome]) -> None:
-        """Run the job, which gives its supervisor to `started`, and let `outcome` have the end of it."""
+        """Run the job, which passes its supervisor to `started`, and store its result or its error in `outcome`."""
 
         def thread() -> None:
             try:
@@ -212,7 +212,7 @@ class BackgroundJob:
             raise
 
     def stop(self, why: str = "interrupted") -> None:
-        """End the job, at once at the second call; does not wait for it."""
+        """End the job; a second call ends it at once. Does not wait for the end."""
         self._why_stopped = why
         try:
             if self._loop is not None and self._supervisor is not None:

@@ -1,1 +1,1 @@
-"""A queue for a few machines: jobs wait for slots, get them as a policy says, and outlive the daemon."""
+"""A queue for a few machines: jobs wait for slots, which a policy assigns, and outlive the daemon."""

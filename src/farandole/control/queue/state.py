@@ -131,7 +131,7 @@ class QueueState:
         ]
 
     def forget(self, jobs: Sequence[QueueJob]) -> None:
-        """Remove jobs that are over, from the database and here."""
+        """Remove jobs that are over, from the database and from memory."""
         if jobs:
             self._store.forget(job.name for job in jobs)
             for job in jobs:

@@ -84,7 +84,7 @@ def _check(spec: JobSpec) -> None:
 
 
 def status_of(job: Mapping[str, Any]) -> JobStatus | None:
-    """Return the status of a job as Ray describes it; None: it is not one of ours."""
+    """Return the status of a job as Ray describes it; None: it is not farandole's."""
     metadata = job.get("metadata") or {}
     if not job.get("submission_id") or not str(metadata.get(_MARK, "")).isdecimal():
         return None

@@ -224,7 +224,7 @@ class Script(Names):
         return any(node in touched for each in (statement, *reached) for node in ast.walk(each))
 
     def _comes_after_begin(self, statement: ast.stmt) -> bool:
-        """Return whether a statement is executed after `hvd.init()`, which stands below the imports."""
+        """Return whether a statement is executed after `hvd.init()`, which is inserted below the imports."""
         last = self._last_import()
         return self.source.function(statement) is not None or last is None or statement.lineno > last.lineno
 

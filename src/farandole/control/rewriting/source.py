@@ -77,7 +77,7 @@ class ScriptSource:
         return not before.strip() and (not after or after.startswith("#"))
 
     def is_followed_by_blank(self, statement: ast.stmt) -> bool:
-        """Return whether an empty line, or nothing at all, comes after a statement."""
+        """Return whether a statement is followed by an empty line or the end of the text."""
         following = self._lines[statement.end_lineno or statement.lineno :]
         return not following or not following[0].strip()
 

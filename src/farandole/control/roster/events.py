@@ -225,7 +225,7 @@ class Refuse(msgspec.Struct, frozen=True):
     rank: int | None = None
     """The rank that caused the refusal."""
     evicted: bool = False
-    """Whether the job goes on without this worker."""
+    """Whether the job continues without this worker."""
 
 
 class Notify(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Reading profiles: measured step times and convergence runs of applications, in a directory or a tar archive.
+"""Reads profiles: measured step times and convergence runs of applications, from a directory or a tar archive.
 
     apps/<app>/placements-<type>.csv    placement, local_bsz, step_time, sync_time
     apps/<app>/scalability-<type>.csv   num_nodes, num_replicas, local_bsz, step_time, sync_time

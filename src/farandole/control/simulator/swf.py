@@ -1,4 +1,4 @@
-"""Reading the Standard Workload Format of the Parallel Workloads Archive.
+"""Reads the Standard Workload Format of the Parallel Workloads Archive.
 
 A line has 18 numbers, of which -1 means that a value is not known; lines that begin with `;` are comments, and some of
 them name facts, such as `; MaxProcs: 128`. Feitelson et al., "Experience with using the Parallel Workloads Archive".

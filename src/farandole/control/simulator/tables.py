@@ -1,4 +1,4 @@
-"""Reading tables: CSV files in a directory or in a tar archive, with errors that name the file and the line.
+"""Reads tables: CSV files in a directory or in a tar archive. Errors name the file and the line.
 
 Each file may be compressed with gzip. Byte order marks, the line ends of all systems, empty lines, and spaces around
 cells are accepted.
@@ -23,7 +23,7 @@ LATEST = 1e12
 """Largest time in seconds: beyond it, a float may not distinguish one second from the next."""
 
 UNREADABLE = (OSError, tarfile.TarError, UnicodeDecodeError, EOFError, zlib.error)
-"""Exceptions when a file that is read is missing, damaged, or not text."""
+"""Exceptions raised by reading a file that is missing, damaged, or not text."""
 _TABLE, _PACKED = ".csv", ".gz"
 
 

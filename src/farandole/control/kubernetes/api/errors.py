@@ -21,7 +21,7 @@ class ApiError(Picklable, Exception):
 
     Attributes:
         code: the HTTP status code; 0 if there was no answer.
-        retry_after: seconds after which the server allows the next request; None if it did not say.
+        retry_after: seconds after which the server allows the next request; None: not given.
     """
 
     def __init__(self, code: int, message: str, retry_after: float | None = None) -> None:
@@ -63,7 +63,7 @@ class Silent(Unavailable):
 
 
 def from_answer(code: int, message: str, retry_after: float | None = None) -> ApiError:
-    """Return the error that an answer of the API server stands for."""
+    """Return the error that an answer of the API server represents."""
     # The first text is that of a server that knows the group, the second that of one that does not.
     if code == 404 and ("could not find the requested resource" in message or "page not found" in message):
         return NoSuchKind(code, message, retry_after)

@@ -92,7 +92,7 @@ def _clear_away(
 def _may_fail_again(failure: pod_state.Failure, had_workers: bool) -> bool:
     """Return whether the next pod may fail for the same reason, and so is delayed.
 
-    A pod that was able to run workers and was killed from outside says nothing about the next one.
+    A pod that was able to run workers and was killed from outside is no reason to expect that.
     """
     return not failure.disrupted and not (failure.killed and had_workers)
 

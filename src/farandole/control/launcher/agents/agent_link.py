@@ -21,7 +21,7 @@ class AgentLink(Protocol):
     output: asyncio.StreamReader
 
     def is_ready(self) -> None:
-        """Record that the agent is ready: earlier output says nothing about its end."""
+        """Record that the agent is ready: earlier output cannot explain its end."""
 
     def leads_to(self, pid: int) -> None:
         """Record the process id of an agent on this machine that was taken over."""

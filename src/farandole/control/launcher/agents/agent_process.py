@@ -77,7 +77,7 @@ class AgentProcess:
         return cls(process, last_words)
 
     def is_ready(self) -> None:
-        """Record that the agent is ready: earlier output says nothing about its end."""
+        """Record that the agent is ready: earlier output cannot explain its end."""
         self._said_at_start = os.fstat(self._last_words).st_size
 
     def leads_to(self, pid: int) -> None:

@@ -77,7 +77,7 @@ class JobDaemon:
         request: the job to run.
         directory: the job's directory, which is locked.
         first: the connection to the client that started this process, if there is one.
-        anew: the job to run if a previous daemon has left nothing to take over; None: the job has ended then.
+        anew: the job to run if a previous daemon has left nothing to take over; None: in that case, the job has ended.
     """
 
     def __init__(

@@ -109,7 +109,7 @@ class OutputSink:
         self._entered = False
 
     def enter(self, recent: RecentLines) -> None:
-        """On the first call, write the lines that were shown elsewhere. To be called with the lock.
+        """On the first call, write the lines that were shown elsewhere. To be called while holding the lock.
 
         Raises:
             OSError: there is no reader.

@@ -145,9 +145,9 @@ class JobState:
     asked: frozenset[int] = frozenset()
     """Workers of the latest world that were asked to leave; kept after the whole world has left."""
     early: frozenset[tuple[str, int]] = frozenset()
-    """The slots, by host and index, whose worker ended well before there was a world: they get no other worker."""
+    """Slots, by host and index, whose worker succeeded before the first world began: they get no other worker."""
     finished: bool = False
-    """Whether a worker has finished its work or, before there was a world, as many as the job has at least."""
+    """Whether a worker has finished its work or, if there was no world yet, the minimum number of workers has."""
     short_since: float | None = None
     """The time since which there are too few slots."""
     blames: tuple[Blame, ...] = ()

@@ -139,7 +139,7 @@ def world_message(
 
     Args:
         world: the world, as it was announced.
-        seconds: seconds since the previous world was given up; for the first one, since the job began.
+        seconds: seconds since the previous world was abandoned; for the first one, since the job began.
         where: returns the current or last host of a worker.
         how: returns how the process of a lost worker ended; "" if unknown.
         over: whether the job has ended since.

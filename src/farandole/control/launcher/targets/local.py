@@ -71,5 +71,5 @@ class LocalNames:
 
 
 def local_command(python: str, module: Sequence[str] = AGENT) -> list[str]:
-    """Return the command that starts an agent, or another module of ours, on this machine."""
+    """Return the command that starts an agent, or another module of farandole, on this machine."""
     return [python or sys.executable, *module]

@@ -15,7 +15,7 @@ CONNECT_SECONDS = 10
 
 
 def ssh_command(host: Host, options: SshOptions, module: Sequence[str] = AGENT) -> list[str]:
-    """Return the command that starts an agent, or another module of ours, on another host.
+    """Return the command that starts an agent, or another module of farandole, on another host.
 
     It contains no secrets: everything that an agent needs is sent to its standard input.
 
