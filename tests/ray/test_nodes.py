@@ -6,12 +6,13 @@ import contextlib
 import os
 import random
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.ray.conftest import until
+from tests.ray.conftest import SECONDS, until
 from tests.ray.jobs import Job, actor_of, dialer_of, parent_of, train, train_and_record, what_is_wrong
 
 MEMORY = 100_000_000
@@ -44,6 +45,38 @@ def test_training_goes_on_when_node_is_lost_and_grows_on_a_new_one(
     job.reaches(2)
     results = job.finish()
     assert len(results) == 2 and results[0] == results[1]
+
+
+def drain(nodes: Any, node: Any) -> None:
+    """Let Ray announce that a node is about to go, as an autoscaler does."""
+    from ray._raylet import GcsClient
+    from ray.core.generated.autoscaler_pb2 import DrainNodeReason
+
+    deadline = int((time.time() + SECONDS) * 1000)
+    reason = DrainNodeReason.DRAIN_NODE_REASON_PREEMPTION
+    accepted, why = GcsClient(address=nodes.address).drain_node(node.node_id, reason, "as told", deadline)
+    assert accepted, why
+
+
+def test_worker_leaves_a_node_that_ray_drains_before_it_goes(nodes: Any, nothing_left: None, tmp_path: Path) -> None:
+    first, second = add_node(nodes), add_node(nodes)
+    job = Job(tmp_path, {"min_workers": 1, "max_workers": 2}, train_and_record)
+    job.reaches(2)
+    until(lambda: len(job.workers()) == 2)
+    actors = {pid: actor_of(pid) for pid in job.workers()}
+    (leaving,) = [pid for pid, actor in actors.items() if parent_of(actor) == raylet_of(first)]
+    drain(nodes, first)
+    until(lambda: leaving not in job.workers())
+    assert Path(f"/proc/{actors[leaving]}").exists() and Path(f"/proc/{raylet_of(first)}").exists()
+    job.reaches(1)
+    nodes.remove_node(first, allow_graceful=False)
+    add_node(nodes)
+    job.reaches(2)
+    assert raylet_of(second) in [parent_of(actor_of(pid)) for pid in job.workers()], "the other one has trained on"
+    job.finish()
+    assert what_is_wrong(tmp_path) == []
+    (left,) = tmp_path.glob(f"book.{leaving}")
+    assert left.read_text().endswith("\n"), "its last step is whole"
 
 
 def test_job_waits_for_a_node_that_has_room(nodes: Any, nothing_left: None, tmp_path: Path) -> None:

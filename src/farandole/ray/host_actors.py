@@ -2,7 +2,8 @@
 
 Each actor has room for one worker. The least number of workers is one placement group, all or nothing; each further one
 is a placement group of its own. A group that Ray cannot place yet is the demand that an autoscaler sees. If a node is
-lost, Ray places its bundles elsewhere and starts the actors again, which dial under new names.
+lost, Ray places its bundles elsewhere and starts the actors again, which dial under new names. If Ray says before that
+a node is about to go (it *drains* the node), the worker there leaves at the end of a step.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from farandole.control.agent.dialer_process import DialerProcess
 from farandole.control.launcher.job.elastic import DIAL, Elastic
 from farandole.ray.placement import count_slots
-from farandole.ray.use_ray import in_group, use_ray
+from farandole.ray.use_ray import draining_nodes, in_group, use_ray
 
 # Seconds for which an actor tries to reach the launcher, before it tries again under another name.
 _PATIENCE_SECONDS = 60.0
@@ -86,11 +87,14 @@ class HostActor:
     def __init__(self, launcher: str, secret: bytes, environment: Mapping[str, str], directory: str = "") -> None:
         ray = use_ray()
         address, devices = ray.util.get_node_ip_address(), [str(each) for each in ray.get_gpu_ids()]
+        self._leaves = threading.Event()
+        self._lock = threading.Lock()
+        self._dialer: DialerProcess | None = None
 
         def dial() -> None:
-            while True:
+            while not self._leaves.is_set():
                 name = f"{address}-{secrets.token_hex(3)}"
-                DialerProcess(
+                dialer = DialerProcess(
                     launcher,
                     secret,
                     name,
@@ -98,10 +102,26 @@ class HostActor:
                     patience=_PATIENCE_SECONDS,
                     environment=environment,
                     directory=directory or None,
-                ).wait()
+                )
+                with self._lock:
+                    self._dialer = dialer
+                    if self._leaves.is_set():
+                        dialer.leave()
+                dialer.wait()
                 time.sleep(_REST_SECONDS)
 
         threading.Thread(target=dial, name="farandole-dialer", daemon=True).start()
+
+    def leave_if_on(self, nodes: Collection[str]) -> None:
+        """Let the worker leave the job at the end of a step if this actor is on one of these nodes, and dial no more.
+
+        Ray starts this actor again elsewhere when the node has gone.
+        """
+        if self.node() in nodes:
+            self._leaves.set()
+            with self._lock:
+                if self._dialer is not None:
+                    self._dialer.leave()
 
     def node(self) -> str:
         """Return the id of this actor's node."""
@@ -128,6 +148,8 @@ class HostActors:
         self._by_host: dict[str, list[Any]] = {}
         """Actors on hosts of the user's discovery."""
         self._asked_at = 0.0
+        self._draining: frozenset[str] = frozenset()
+        """The nodes that are about to go."""
         self._arguments: tuple[str, bytes, Mapping[str, str], str] = "", b"", {}, ""
 
     def reserve(self, seconds: float) -> None:
@@ -168,10 +190,11 @@ class HostActors:
         self.tend()
 
     def tend(self) -> None:
-        """Ask for further hosts, if the job may have more. Call this often."""
+        """Ask for further hosts, if the job may have more, and leave nodes that are about to go. Call this often."""
         if time.monotonic() - self._asked_at < _ASK_SECONDS:
             return
         self._asked_at = time.monotonic()
+        self._leave_draining_nodes()
         if self._demand.discovery is not None:
             self._follow(self._found())
         elif self._demand.max_workers is None and use_ray().wait([self._last], timeout=0)[0]:
@@ -180,7 +203,7 @@ class HostActors:
     def end(self) -> None:
         """End all actors, and give their resources back."""
         ray = use_ray()
-        for actor in [*self._actors, *(each for actors in self._by_host.values() for each in actors)]:
+        for actor in self._all():
             ray.kill(actor)
         self._actors, self._by_host = [], {}
         for group in self._groups:
@@ -193,6 +216,16 @@ class HostActors:
         if self._least is not None:
             use_ray().util.remove_placement_group(self._least)
             self._least = None
+
+    def _all(self) -> list[Any]:
+        return [*self._actors, *(each for actors in self._by_host.values() for each in actors)]
+
+    def _leave_draining_nodes(self) -> None:
+        draining = draining_nodes()
+        if draining - self._draining:
+            for actor in self._all():
+                actor.leave_if_on.remote(draining)
+        self._draining = draining
 
     def _most_now(self) -> int:
         """Return for how many workers to ask at once."""

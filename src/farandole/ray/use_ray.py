@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from farandole.errors import SpecError
@@ -27,3 +28,14 @@ def in_group(group: Any, bundle: int) -> Any:
     return PlacementGroupSchedulingStrategy(
         placement_group=group, placement_group_bundle_index=bundle, placement_group_capture_child_tasks=True
     )
+
+
+def draining_nodes() -> frozenset[str]:
+    """Return the ids of the nodes that Ray is about to take away, as far as this version of Ray says so."""
+    # This part of Ray is not public, and its errors, such as those of a head that restarts, have no common class. What
+    # is missed is noticed by the next query or, as before, as the loss of a node.
+    with contextlib.suppress(Exception):
+        from ray._private.state import state
+
+        return frozenset(state.get_draining_nodes())
+    return frozenset()

@@ -75,6 +75,10 @@ class DialerProcess:
         except subprocess.TimeoutExpired:
             return None
 
+    def leave(self) -> None:
+        """Let the workers leave the job, those of an elastic one at the end of a step; the dialer ends after them."""
+        self._process.terminate()
+
     def end(self) -> None:
         """End the dialer, its agent and its workers. No-op if they have ended."""
         assert self._process.stdin is not None
