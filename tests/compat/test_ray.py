@@ -89,6 +89,33 @@ REQUIRED = inspect.Parameter.empty
             "horovod.ray.elastic_v2:RayHostDiscovery",
             {"use_gpu": False, "cpus_per_worker": 1, "gpus_per_worker": 1},
         ),
+        (
+            "horovod.ray.elastic:TestDiscovery",
+            {
+                **dict.fromkeys(("min_hosts", "max_hosts", "change_frequency_s"), REQUIRED),
+                **{"use_gpu": False, "cpus_per_slot": 1, "gpus_per_slot": 1, "verbose": True},
+            },
+        ),
+        (
+            "horovod.ray.elastic_v2:ElasticParams",
+            {
+                "min_workers": 1,
+                "max_workers": None,
+                "reset_limit": None,
+                "cooldown_range": None,
+                "elastic_timeout": 600,
+                "override_discovery": True,
+                "cpus_per_worker": 1,
+                "use_gpu": False,
+                "gpus_per_worker": None,
+            },
+        ),
+        (
+            "horovod.ray.strategy:create_placement_group",
+            dict.fromkeys(("resources_per_bundle", "num_bundles", "pg_timeout", "pg_strategy"), REQUIRED),
+        ),
+        ("horovod.ray.utils:map_blocking", {"fn": REQUIRED, "collection": REQUIRED}),
+        ("horovod.ray.utils:nics_to_env_var", {"nics": REQUIRED}),
         ("horovod.ray.ray_logger:log", {"info": REQUIRED}),
     ],
 )

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.ray.conftest import until
 
 import farandole.errors
 from farandole.ray import RayExecutor
@@ -143,6 +148,70 @@ def test_callers_placement_group_is_used(cluster: Any) -> None:
     result, groups = cluster.get(trial.options(scheduling_strategy=strategy).remote())
     assert [rank for rank, *_ in result] == [0, 1] and groups == 1
     cluster.util.remove_placement_group(group)
+
+
+def test_trial_of_tune_gives_its_resources_to_workers(cluster: Any, tmp_path: Path) -> None:
+    from ray import tune
+
+    def trial(config: dict[str, Any]) -> dict[str, Any]:
+        executor = RayExecutor(SETTINGS, num_workers=2)
+        executor.start()
+        ranks = [rank for rank, *_ in executor.run(place)]
+        executor.shutdown()
+        return {"ranks": ranks}
+
+    resources = tune.PlacementGroupFactory([{"CPU": 1}] * 3)
+    results = tune.Tuner(
+        tune.with_resources(trial, resources), run_config=tune.RunConfig(storage_path=str(tmp_path))
+    ).fit()
+    assert results[0].metrics["ranks"] == [0, 1]
+
+
+CLIENT = """
+import sys
+import ray
+from farandole.errors import SpecError
+from farandole.ray import RayExecutor, run
+from tests.ray.test_fixed import SETTINGS, place
+
+ray.init(sys.argv[1])
+executor = RayExecutor(SETTINGS, num_workers=2)
+executor.start()
+assert [rank for rank, *_ in executor.run(place)] == [0, 1]
+assert [rank for rank, *_ in ray.get(executor.run_remote(place))] == [0, 1]
+executor.shutdown()
+try:
+    run(place, min_workers=1)
+except SpecError as error:
+    print(error)
+"""
+
+
+def test_executor_works_through_ray_client(cluster: Any) -> None:
+    """The launcher of an elastic job runs in the driver, which nodes cannot reach so."""
+    address, port = cluster.get_runtime_context().gcs_address, free_port()
+    options = ("--host", "127.0.0.1", "--port", str(port), "--mode", "specific-server", "--address", address)
+    server = subprocess.Popen([sys.executable, "-m", "ray.util.client.server", *options])
+    try:
+        until(lambda: accepts(port) or server.poll() is not None)
+        command = [sys.executable, "-c", CLIENT, f"ray://127.0.0.1:{port}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    finally:
+        server.kill()
+        server.wait()
+    assert done.returncode == 0, done.stderr
+    assert "which nodes cannot reach through Ray Client" in done.stdout
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def accepts(port: int) -> bool:
+    with socket.socket() as tried:
+        return tried.connect_ex(("127.0.0.1", port)) == 0
 
 
 def train() -> list[float]:

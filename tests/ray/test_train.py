@@ -55,6 +55,22 @@ def test_workers_of_ray_train_are_one_world(cluster: Any, tmp_path: Path) -> Non
     assert sorted(each.name for each in tmp_path.glob("sum.*")) == ["sum.0.3.0", "sum.1.3.0"]
 
 
+def test_torch_trainer_takes_the_configuration(cluster: Any, tmp_path: Path) -> None:
+    from ray.train import ScalingConfig
+    from ray.train.torch import TorchTrainer
+
+    from farandole.ray.train import FarandoleConfig
+
+    trainer = TorchTrainer(
+        sums,
+        train_loop_config={"folder": str(tmp_path)},
+        torch_config=FarandoleConfig(),
+        scaling_config=ScalingConfig(num_workers=2),
+        run_config=run_config(tmp_path, 0),
+    )
+    assert trainer.fit().return_value == 3.0
+
+
 def dies_once(config: dict[str, Any]) -> None:
     import farandole.numpy as hvd
 
@@ -97,13 +113,14 @@ def test_survivors_train_on_while_ray_train_replaces_a_worker(
     replaced_while_training(tmp_path, train, killed)
 
 
-def replaced_while_training(folder: Path, train: Any, killed: bool, **config: Any) -> None:
-    """Fit with two workers, of which one fails, until its replacement trains."""
+def replaced_while_training(folder: Path, train: Any, killed: bool, **config: Any) -> Any:
+    """Fit with two workers, of which one fails, until its replacement trains; return the result of Ray Train."""
     failure: list[BaseException] = []
+    result: list[Any] = []
 
     def run() -> None:
         try:
-            fit(train, folder, failures=3, elastic=True, **config)
+            result.append(fit(train, folder, failures=3, elastic=True, **config))
         except BaseException as error:
             failure.append(error)
 
@@ -124,6 +141,38 @@ def replaced_while_training(folder: Path, train: Any, killed: bool, **config: An
     assert not thread.is_alive() and not failure, failure
     assert len(survivors) == 1, "the other one has trained on in its process"
     assert what_is_wrong(folder) == []
+    return result[0]
+
+
+def reports(config: dict[str, Any]) -> None:
+    import ray.train
+
+    import farandole.ray
+    import farandole.torch as hvd
+
+    folder = Path(config["folder"])
+    book = open(folder / f"reports.{os.getpid()}", "a", buffering=1)
+
+    def say(number: int) -> None:
+        if number % 5 == 0:
+            taken = farandole.ray.report({"step": number, "size": hvd.size()})
+            book.write(f"{number} {taken}\n")
+
+    train_and_record(config["folder"], before_step=say)
+    (folder / "kept").mkdir(exist_ok=True)
+    assert farandole.ray.report({"last": True}, ray.train.Checkpoint.from_directory(str(folder / "kept")))
+
+
+def test_reports_go_on_when_a_worker_has_been_replaced(cluster: Any, tmp_path: Path) -> None:
+    """Ray's own report would wait for the replacement, which waits for a step."""
+    result = replaced_while_training(tmp_path, reports, True)
+    assert result.metrics == {"last": True} and result.checkpoint is not None
+    books = [dict(line.split() for line in each.read_text().splitlines()) for each in tmp_path.glob("reports.*")]
+    assert len(books) == 3
+    survivor = max(books, key=len)
+    assert "False" in survivor.values(), "while the worker was not replaced"
+    newcomer = max(books, key=lambda book: min(map(int, book)))
+    assert set(newcomer.values()) == {"True"} and newcomer.items() <= survivor.items()
 
 
 def dataset() -> Any:

@@ -54,6 +54,9 @@ class FarandoleConfig(BackendConfig):  # type: ignore[misc]
         >>> trainer.fit()  # doctest: +SKIP
     """
 
+    backend = "farandole"
+    """Read by Ray's `TorchTrainer`, which would choose a backend of torch.distributed otherwise."""
+
     def __init__(
         self, elastic: bool = False, *, nics: Iterable[str] | None = None, start_timeout: float | None = None
     ) -> None:
