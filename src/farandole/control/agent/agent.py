@@ -196,7 +196,7 @@ class Agent:
         return not self._ending
 
     def waits(self) -> None:
-        """Prepare for a time without a launcher: workers may print without limit, and joins wait."""
+        """Prepare for a time without a launcher: output is unlimited, and connections to the roster wait."""
         # The next launcher is not our parent; the process that led to this one, such as sshd, may end much later.
         self._forget_parent()
         self._relay.hang_up()
