@@ -344,6 +344,8 @@ FARANDOLE_API int farandole_result(farandole_engine* engine, uint64_t handle, co
 /* Gives the rows of a done or launched request that are in the memory of a GPU, once: they are copied to `target`, in
  * device memory, in this stream of this GPU, when they are there. The calling thread does not wait for the GPU. */
 FARANDOLE_API int farandole_take(farandole_engine* engine, uint64_t handle, void* target, int32_t device, void* stream);
+/* Fills memory of a GPU with zeros, in this stream of it. The calling thread does not wait for the GPU. */
+FARANDOLE_API int farandole_clear(farandole_engine* engine, void* memory, size_t bytes, int32_t device, void* stream);
 /* Forgets handles. A request that is not done goes on and its result is dropped; its tensors must stay. Handles that do
  * not exist are passed over, and then the status is FARANDOLE_INVALID_ARGUMENT. */
 FARANDOLE_API int farandole_release_all(farandole_engine* engine, const uint64_t* handles, size_t count);

@@ -220,6 +220,10 @@ int farandole_take(farandole_engine* engine, uint64_t handle, void* target, int3
   });
 }
 
+int farandole_clear(farandole_engine* engine, void* memory, size_t bytes, int32_t device, void* stream) {
+  return guarded([&] { engine->engine.clear(memory, bytes, device, static_cast<farandole::device::Stream>(stream)); });
+}
+
 int farandole_release_all(farandole_engine* engine, const uint64_t* handles, size_t count) {
   return guarded([&] {
     if (!engine->engine.completions().release({handles, count})) {

@@ -60,6 +60,7 @@ struct Functions {
   Status (*copy_to_host)(void* target, Address source, size_t bytes, Stream stream);
   Status (*copy_to_device)(Address target, const void* source, size_t bytes, Stream stream);
   Status (*copy_on_device)(Address target, Address source, size_t bytes, Stream stream);
+  Status (*fill_on_device)(Address target, unsigned char value, size_t bytes, Stream stream);
   Status (*error_name)(Status status, const char** name);
   Status (*error_string)(Status status, const char** text);
 };
@@ -93,6 +94,7 @@ void for_each_function(Functions& functions, Visit&& visit) {
   visit("cuMemcpyDtoHAsync_v2", functions.copy_to_host);
   visit("cuMemcpyHtoDAsync_v2", functions.copy_to_device);
   visit("cuMemcpyDtoDAsync_v2", functions.copy_on_device);
+  visit("cuMemsetD8Async", functions.fill_on_device);
   visit("cuGetErrorName", functions.error_name);
   visit("cuGetErrorString", functions.error_string);
 }

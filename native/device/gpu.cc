@@ -184,6 +184,11 @@ void Gpu::copy(void* target, const void* source, size_t bytes, Stream stream) {
         device_);
 }
 
+void Gpu::clear(void* target, size_t bytes, Stream stream) {
+  const Current current(*this);
+  check(driver_.functions.fill_on_device(address_of(target), 0, bytes, stream), "clearing a tensor", device_);
+}
+
 // --- memory
 
 Memory::Memory(Gpu& gpu, size_t bytes, Stream stream) : bytes_(bytes), stream_(stream) {

@@ -151,6 +151,8 @@ class Gpu {
   void copy_to_device(void* target, const std::byte* source, size_t bytes, Stream stream);
   // Copies within the memory of this GPU, or from or to the memory of another GPU of this process.
   void copy(void* target, const void* source, size_t bytes, Stream stream);
+  // Fills memory of this GPU with zeros.
+  void clear(void* target, size_t bytes, Stream stream);
   // Returns a mark after the copies in this direction that were begun until now.
   MarkPointer mark_to_host();
   MarkPointer mark_to_device();

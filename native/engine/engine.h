@@ -94,6 +94,8 @@ class Engine {
   // Copies the rows that a request has received in the memory of a GPU to `target`, in this stream of this GPU, once.
   // False: there are none.
   bool take(Handle handle, void* target, device::Ordinal device, device::Stream stream);
+  // Fills memory of a GPU with zeros, in this stream of it.
+  void clear(void* memory, size_t bytes, device::Ordinal device, device::Stream stream);
   Completions& completions() noexcept { return completions_; }
   // 0 when there is no such group.
   size_t size_of_group(uint32_t group) const { return submissions_.size_of_group(group); }

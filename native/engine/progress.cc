@@ -80,6 +80,10 @@ bool Engine::take(Handle handle, void* target, device::Ordinal device, device::S
   return true;
 }
 
+void Engine::clear(void* memory, size_t bytes, device::Ordinal device, device::Stream stream) {
+  gpus_.get(device).clear(memory, bytes, stream);
+}
+
 Engine::Helped Engine::help(const Completions::Awaited& awaited, Progress progress, const base::Deadline& deadline) {
   if (!progress_lock_.try_take()) {
     return Helped::kLockIsTaken;

@@ -37,6 +37,11 @@ EngineLink::Use::~Use() {
   }
 }
 
+bool EngineLink::Use::is_wanted_back() const {
+  const std::lock_guard<std::mutex> lock(link_.mutex_);
+  return link_.engine_ != engine_;
+}
+
 std::vector<int32_t> EngineLink::Use::ranks_in(uint32_t group) const {
   if (engine_ == nullptr) {
     return {};

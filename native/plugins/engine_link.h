@@ -42,6 +42,8 @@ class EngineLink {
 
     farandole_engine* get() const noexcept { return engine_; }
     const Place& place() const noexcept { return place_; }
+    // Whether detach() waits for those who use the engine, of which this is one.
+    bool is_wanted_back() const;
     // The ranks of a group; none if there is no engine or no such group.
     std::vector<int32_t> ranks_in(uint32_t group) const;
 

@@ -68,6 +68,7 @@ SAME_CALL(cuMemFreeAsync, device::Functions::free_async);
 SAME_CALL(cuMemcpyDtoHAsync, device::Functions::copy_to_host);
 SAME_CALL(cuMemcpyHtoDAsync, device::Functions::copy_to_device);
 SAME_CALL(cuMemcpyDtoDAsync, device::Functions::copy_on_device);
+SAME_CALL(cuMemsetD8Async, device::Functions::fill_on_device);
 SAME_CALL(cuGetErrorName, device::Functions::error_name);
 SAME_CALL(cuGetErrorString, device::Functions::error_string);
 

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "plugins/jax/continuations.h"
+#include "plugins/jax/requests.h"
 #include "plugins/jax/result_memory.h"
 
 namespace farandole::jax {
@@ -24,41 +25,9 @@ constexpr double kNoCompression{FARANDOLE_COMPRESSION_NONE};
 
 std::atomic<int> calls_in_flight{0};
 
-[[noreturn]] void throw_not_initialized() {
-  throw Failure(xla::ErrorCode::kFailedPrecondition, "farandole has not been initialized; use hvd.init().");
-}
-
-Failure compiled_for_others(const std::string& name, size_t ranks) {
-  return Failure::of_call(name + ": this function was compiled for another number of workers than the " +
-                          std::to_string(ranks) +
-                          " that there are now, and what it computes depends on it. Call jax.clear_caches() after each "
-                          "init(), or call this collective outside of jitted functions.");
-}
-
-size_t bytes_of(const Member& member, const std::vector<int64_t>& shape) {
-  return static_cast<size_t>(std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>())) *
-         member.bytes_each;
-}
-
-// A result's first dimension, for the argument's and this number of ranks.
-int64_t rows_after(uint32_t kind, int64_t rows, int64_t ranks) {
-  if (kind == FARANDOLE_ALLGATHER) {
-    return rows * ranks;
-  }
-  return kind == FARANDOLE_REDUCESCATTER ? rows / ranks : rows;
-}
-
 }  // namespace
 
-plugins::EngineLink& engine_link() {
-  static auto* const link = new plugins::EngineLink;  // never destroyed: XLA's threads may outlive static objects
-  return *link;
-}
-
 xla::Error* Call::run(CallSite& site, xla::CallFrame& frame) {
-  if (site.collective().is_check) {
-    return check_alone(site.collective(), *frame.api);
-  }
   OnDevice* on_device = nullptr;
   try {
     on_device = &site.begin(frame);
@@ -85,23 +54,6 @@ xla::Error* Call::run(CallSite& site, xla::CallFrame& frame) {
   }
   const std::optional<Failure> failure = call->end();
   return failure ? failure->for_xla(*frame.api) : nullptr;
-}
-
-// The program does without a collective, as it was made for one worker.
-xla::Error* Call::check_alone(const Collective& collective, const xla::Api& api) {
-  try {
-    const plugins::EngineLink::Use use(engine_link());
-    if (use.get() == nullptr) {
-      throw_not_initialized();
-    }
-    const size_t ranks = use.ranks_in(collective.group).size();
-    if (ranks != 1) {
-      throw compiled_for_others(collective.name, ranks);
-    }
-    return nullptr;
-  } catch (const Failure& failure) {
-    return failure.for_xla(api);
-  }
 }
 
 Call::Call(const Collective& collective, OnDevice& site, const xla::CallFrame& frame)
@@ -136,13 +88,9 @@ Call::~Call() {
 // --- from XLA to the engine
 
 void Call::submit(const plugins::EngineLink::Use& use) {
-  if (use.get() == nullptr) {
-    throw_not_initialized();
-  }
   engine_ = use.get();
   rank_ = use.place().rank;
-  const std::vector<int32_t> ranks = use.ranks_in(collective_.group);
-  check_shapes(ranks.size());
+  const std::vector<int32_t> ranks = checked_ranks(use, collective_, site_.members);
   prepare_memory();
   if (is_alone(ranks)) {
     for (const Part& part : parts_) {
@@ -197,36 +145,8 @@ void Call::hand_over(const std::vector<farandole_request>& requests) {
   }
 }
 
-// XLA has compiled a result's shape into the program: does it fit the world that there is now?
-void Call::check_shapes(size_t ranks) const {
-  if (ranks == 0) {
-    throw Failure::of_call("there is no process set with id " + std::to_string(collective_.group) +
-                           ". Pass it to init() or add_process_set() on all ranks first.");
-  }
-  for (const Part& part : parts_) {
-    const Member& member = *part.member;
-    const auto size = static_cast<int64_t>(ranks);
-    if (!member.shape.empty() && rows_after(collective_.kind, member.shape[0], size) != member.result_shape[0]) {
-      throw compiled_for_others(member.name, ranks);
-    }
-  }
-}
-
 farandole_request Call::request_of(Part& part) const {
-  const Member& member = *part.member;
-  farandole_request request{};
-  request.kind = collective_.kind;
-  request.dtype = member.dtype;
-  request.opaque_type = member.opaque_type;
-  request.opaque_bytes = member.bytes_each;
-  request.group = collective_.group;
-  request.options = collective_.options.data();
-  request.option_count = collective_.options.size();
-  request.ndim = static_cast<uint32_t>(member.shape.size());
-  request.shape = member.shape.data();
-  request.name = member.name.c_str();
-  request.input = part.input;
-  request.output = part.output;
+  farandole_request request = jax::request_of(collective_, *part.member, part.input, part.output);
   request.residual = part.residual;
   request.callback = &Call::part_done;
   request.callback_context = &part;
@@ -261,13 +181,7 @@ void Call::check_rows(const Part& part, uint64_t handle) {
   size_t ranks = 0;
   farandole_result(engine_, handle, &data, &rows, &ranks);
   if (data != nullptr && !std::equal(rows + 1, rows + ranks, rows)) {
-    fail(Failure::of_status(
-        FARANDOLE_MISMATCH,
-        (part.member->name + ": ranks gave arrays of different first dimensions, and a compiled function has to know "
-                             "the shape of its results. Pad them to one length, or call this collective outside of "
-                             "jitted functions.")
-            .c_str(),
-        -1));
+    fail(ragged(*part.member));
   }
 }
 

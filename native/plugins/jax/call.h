@@ -1,4 +1,4 @@
-// One run of a collective: from XLA's buffers to requests of the engine, and back.
+// One run of a collective of arrays in host memory: from XLA's buffers to requests of the engine, and back.
 //
 // The engine reads the arguments and writes the results where they lie. A call is begun in a thread of XLA's, which
 // makes the engine's progress itself for a moment; what is not done by then is XLA's future, completed when the engine
@@ -20,9 +20,6 @@
 
 namespace farandole::jax {
 
-// The process's engine: programs have no other way to come to know one.
-plugins::EngineLink& engine_link();
-
 class Call {
  public:
   // Runs the call site of a program with the arguments of a frame. NULL: it is done, or XLA's future will be completed.
@@ -40,10 +37,8 @@ class Call {
   Call(const Collective& collective, OnDevice& site, const xla::CallFrame& frame);
   ~Call();
 
-  static xla::Error* check_alone(const Collective& collective, const xla::Api& api);
   static void take_residual(Part& part, const xla::Buffer& before, const xla::Buffer& after);
   void submit(const plugins::EngineLink::Use& use);
-  void check_shapes(size_t ranks) const;
   void hand_over(const std::vector<farandole_request>& requests);
   farandole_request request_of(Part& part) const;
   bool is_alone(const std::vector<int32_t>& ranks) const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <sstream>
 #include <tuple>
 #include <utility>
 
@@ -132,19 +133,30 @@ const Type& type_of(xla::DataType type) {
   return *found;
 }
 
-int32_t device_of(const xla::CallFrame& frame) {
-  xla::DeviceOrdinalArguments arguments{sizeof(arguments), nullptr, frame.context, 0};
-  frame.api->get_device_ordinal(&arguments);
-  return arguments.device_ordinal;
-}
-
 int64_t run_of(const xla::CallFrame& frame) {
   xla::RunIdArguments arguments{sizeof(arguments), nullptr, frame.context, 0};
   frame.api->get_run_id(&arguments);
   return arguments.run_id;
 }
 
+std::vector<int32_t> numbers_in(const std::string& text) {
+  std::istringstream stream(text);
+  return {std::istream_iterator<int32_t>(stream), {}};
+}
+
+// Ranks use GPUs of different numbers: calls match by the place of a device among those that the process uses.
+int32_t place_of(int32_t device, const std::vector<int32_t>& devices) {
+  const auto found = std::ranges::find(devices, device);
+  return found == devices.end() ? device : static_cast<int32_t>(found - devices.begin());
+}
+
 }  // namespace
+
+int32_t device_of(const xla::CallFrame& frame) {
+  xla::DeviceOrdinalArguments arguments{sizeof(arguments), nullptr, frame.context, 0};
+  frame.api->get_device_ordinal(&arguments);
+  return arguments.device_ordinal;
+}
 
 double Collective::option(std::string_view name, double otherwise) const {
   const auto found = std::ranges::find(options, name, [](const farandole_option& each) { return each.name; });
@@ -166,6 +178,7 @@ CallSite::CallSite(const xla::Attributes& attributes) {
   collective_.is_check = read.number<int>("is_check") != 0;
   collective_.name = read.text("name");
   collective_.program = read.number<int64_t>("program");
+  collective_.devices = numbers_in(read.text("devices"));
 }
 
 CallSite::~CallSite() {
@@ -218,8 +231,8 @@ void CallSite::learn(const xla::CallFrame& frame, int32_t device, OnDevice& site
     const Type& type = type_of(argument.type);
     Member member;
     member.name = collective_.name;
-    if (device > 0) {
-      member.name += "@" + std::to_string(device);
+    if (const int32_t place = place_of(device, collective_.devices); place > 0) {
+      member.name += "@" + std::to_string(place);
     }
     if (collective_.grouped) {
       member.name += "_" + std::to_string(i + 1) + "of" + std::to_string(count);

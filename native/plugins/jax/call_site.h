@@ -30,6 +30,8 @@ struct Collective {
   bool is_check = false;       // no collective: it only makes sure that there is one worker, as the program takes it
   std::string name;            // by which ranks' calls match
   int64_t program = 0;         // which program it is in, within this process
+  // The numbers of the devices of its platform that this process uses, in order; none: 0, 1, 2 and so on.
+  std::vector<int32_t> devices;
 
   // What it asks for of that name.
   double option(std::string_view name, double otherwise) const;
@@ -51,6 +53,9 @@ struct OnDevice {
   std::atomic<bool> is_in_flight{false};
   plugins::OwnProgress progress;
 };
+
+// The number of the device on which a frame runs, in this process.
+int32_t device_of(const xla::CallFrame& frame);
 
 class CallSite {
  public:

@@ -4,7 +4,9 @@
 
 #include "plugins/jax/call.h"
 #include "plugins/jax/call_site.h"
+#include "plugins/jax/device_call.h"
 #include "plugins/jax/failure.h"
+#include "plugins/jax/requests.h"
 #include "plugins/jax/xla_ffi.h"
 
 namespace farandole::jax {
@@ -66,14 +68,20 @@ xla::Error* instantiate(const xla::CallFrame& frame) {
   }
 }
 
-xla::Error* execute(xla::CallFrame& frame) {
+// `run` is that of the class whose calls are for the memory in which the arrays are.
+template <typename Run>
+xla::Error* execute(xla::CallFrame& frame, Run&& run) {
   if (answers_for_version(frame)) {
     return nullptr;
   }
   xla::StateArguments arguments{sizeof(arguments),      nullptr, frame.context, xla::Stage::kInstantiate,
                                 &site_type(*frame.api), nullptr};
   xla::Error* const error = frame.api->get_state(&arguments);
-  return error != nullptr ? error : Call::run(*static_cast<CallSite*>(arguments.state), frame);
+  if (error != nullptr) {
+    return error;
+  }
+  CallSite& site = *static_cast<CallSite*>(arguments.state);
+  return site.collective().is_check ? check_alone(site.collective(), *frame.api) : run(site, frame);
 }
 
 }  // namespace
@@ -89,7 +97,11 @@ void* farandole_jax_instantiate(void* frame) {
 }
 
 void* farandole_jax_execute(void* frame) {
-  return farandole::jax::execute(*static_cast<farandole::xla::CallFrame*>(frame));
+  return farandole::jax::execute(*static_cast<farandole::xla::CallFrame*>(frame), farandole::jax::Call::run);
+}
+
+void* farandole_jax_execute_on_device(void* frame) {
+  return farandole::jax::execute(*static_cast<farandole::xla::CallFrame*>(frame), farandole::jax::DeviceCall::run);
 }
 
 void farandole_jax_attach(farandole_engine* engine, int32_t rank, int32_t local_rank, int32_t local_size) {

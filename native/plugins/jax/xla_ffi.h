@@ -146,6 +146,19 @@ struct CreateErrorArguments {
   ErrorCode code;
 };
 
+struct DestroyErrorArguments {
+  size_t struct_size;
+  Extension* extensions;
+  Error* error;
+};
+
+struct StreamArguments {
+  size_t struct_size;
+  Extension* extensions;
+  ExecutionContext* context;
+  void* stream;  // out; of the platform CUDA, a CUstream
+};
+
 // Of CreateFuture, and of SetAvailable.
 struct FutureArguments {
   size_t struct_size;
@@ -209,9 +222,9 @@ struct Api {
   const InternalApi* internal;
   Error* (*create_error)(CreateErrorArguments*);
   const void* error_message;
-  const void* destroy_error;
+  void (*destroy_error)(DestroyErrorArguments*);
   const void* register_handler;
-  const void* stream;
+  Error* (*get_stream)(StreamArguments*);
   Error* (*register_type)(RegisterTypeArguments*);
   const void* execution_context;
   Error* (*set_state)(StateArguments*);

@@ -44,16 +44,18 @@ class _Program:
         return wanted if before == 0 else f"{wanted}#{before}"
 
 
-def lower(context: mlir.LoweringRuleContext, *arrays: Any, site: CallSite) -> list[Any]:
-    """Return the results of a collective in the program that is being built."""
+def lower(context: mlir.LoweringRuleContext, *arrays: Any, site: CallSite, backend: str = "cpu") -> list[Any]:
+    """Return the results of a collective in the program that is being built for a backend of JAX's."""
+    plugin.used_backends.add(backend)
     _check_devices(context, site)
     wanted = f"{SCOPE}{site.operation}.{site.name or _module_name(context.module_context)}"
     if not is_elastic() and site.is_identity([aval.dtype for aval in context.avals_in]):
         plugin.alone.is_assumed = True
-        _call(context.replace(avals_in=[], avals_out=[]), [], _attributes(site, wanted, 0, is_check=True))
+        attributes = _attributes(site, wanted, 0, backend, is_check=True)
+        _call(context.replace(avals_in=[], avals_out=[]), [], attributes)
         return [_scaled(context, site, *each) for each in zip(arrays, context.avals_in, strict=True)]
     program = _program_of(context.module_context)
-    return _call(context, arrays, _attributes(site, program.name(wanted), program.number))
+    return _call(context, arrays, _attributes(site, program.name(wanted), program.number, backend))
 
 
 def _call(context: mlir.LoweringRuleContext, arrays: Sequence[Any], attributes: dict[str, Any]) -> list[Any]:
@@ -115,7 +117,7 @@ def _target(operation: Any) -> str:
     return str(ir.StringAttr(operation.attributes["call_target_name"]).value)
 
 
-def _attributes(site: CallSite, name: str, program: int, *, is_check: bool = False) -> dict[str, Any]:
+def _attributes(site: CallSite, name: str, program: int, backend: str, *, is_check: bool = False) -> dict[str, Any]:
     """Return the attributes that native/plugins/jax/call_site.cc reads."""
     numbers = {
         "kind": site.kind,
@@ -129,6 +131,7 @@ def _attributes(site: CallSite, name: str, program: int, *, is_check: bool = Fal
     }
     return {
         "name": name,
+        "devices": " ".join(str(each.local_hardware_id) for each in jax.local_devices(backend=backend)),
         **{each: np.int64(number) for each, number in numbers.items()},
         **{f"option_{each}": np.float64(value) for each, value in site.options().items()},
     }

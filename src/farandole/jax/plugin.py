@@ -23,6 +23,8 @@ LIBRARY_NAME = "libfarandole_jax.so"
 # The name of the handlers in XLA's programs.
 TARGET = "farandole_collective"
 OLDEST = (0, 10)
+# JAX's backends for which programs with collectives have been made.
+used_backends: set[str] = set()
 # How long a worker that leaves waits for the programs that it has called. They may compute for long before their last
 # collective; if another worker does not take part in that, both have said so every minute until then.
 _END_SECONDS = 600.0
@@ -42,10 +44,7 @@ class _Unfinished:
         """Wait for the programs. If a rank was lost, or the world was abandoned, they fail at once."""
         if session.world.size == 1:
             return
-        try:
-            devices = jax.local_devices(backend="cpu")
-        except RuntimeError:  # JAX_PLATFORMS leaves it out: then no program had collectives.
-            return
+        devices = [device for backend in sorted(used_backends) for device in jax.local_devices(backend=backend)]
         # A device carries out what it is given in order, so a copy made now is ready when all else has ended.
         last = [jnp.copy(jax.device_put(0.0, device)) for device in devices]
         deadline = time.monotonic() + _END_SECONDS
@@ -115,12 +114,13 @@ def why_not() -> str:
         return f"{path} cannot be loaded: {error}"
     if not lent.fits():
         return f"{path} belongs to another version of farandole. Install farandole again."
-    stages = {
-        "instantiate": jax.ffi.pycapsule(lent.library.farandole_jax_instantiate),
-        "execute": jax.ffi.pycapsule(lent.library.farandole_jax_execute),
-    }
+    library = lent.library
+    handlers = {"cpu": library.farandole_jax_execute, "CUDA": library.farandole_jax_execute_on_device}
     try:
-        jax.ffi.register_ffi_target(TARGET, stages, platform="cpu")
+        for platform, execute in handlers.items():
+            stages = {"instantiate": library.farandole_jax_instantiate, "execute": execute}
+            capsules = {stage: jax.ffi.pycapsule(handler) for stage, handler in stages.items()}
+            jax.ffi.register_ffi_target(TARGET, capsules, platform=platform)
     except Exception as error:  # Of which type, depends on XLA's version.
         return f"JAX {jax.__version__} has not taken the handlers: {error}"
     basics.accompany(_Unfinished())  # Before the engine is taken back.

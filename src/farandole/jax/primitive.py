@@ -8,7 +8,7 @@ effect, so calls are neither removed nor merged.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -89,6 +89,7 @@ def _batch(arrays: Sequence[Any], dimensions: Sequence[Any], *, site: CallSite) 
 
 batching.primitive_batchers[collective_p] = _batch
 mlir.register_lowering(collective_p, lower, cacheable=False)
+mlir.register_lowering(collective_p, partial(lower, backend="cuda"), platform="cuda", cacheable=False)
 
 
 def _keep(used: Sequence[bool], equation: Any) -> tuple[list[bool], Any]:

@@ -187,6 +187,7 @@ _QUICK: dict[str, tuple[Any, tuple[Any, ...]]] = {
         (_Engine, c_uint64, POINTER(c_void_p), POINTER(POINTER(c_int64)), POINTER(c_size_t)),
     ),
     "farandole_take": (c_int, (_Engine, c_uint64, c_void_p, c_int32, c_void_p)),
+    "farandole_clear": (c_int, (_Engine, c_void_p, c_size_t, c_int32, c_void_p)),
     "farandole_release_all": (c_int, (_Engine, _Handles, c_size_t)),
     "farandole_arena_free": (None, (_Engine, c_void_p)),
     "farandole_get_stats": (c_int, (_Engine, POINTER(NativeStats))),
