@@ -158,7 +158,7 @@ ENVIRONMENTS = {
             *("pyspark==4.3.0", "pyarrow==26.0.1", "pandas==2.3.3", "fsspec==2026.9.0"),
             # Of Spark Connect.
             *("grpcio==1.85.3", "grpcio-status==1.85.3", "googleapis-common-protos==1.76.0", "zstandard==0.25.0"),
-            *("torch==2.13.0", "numpy==2.4.6", "safetensors==0.8.0", "keras==3.15.1"),
+            *("torch==2.13.0", "numpy==2.4.6", "safetensors==0.8.0", "keras==3.15.1", "lightning==2.6.6"),
         ),
         ("tests/spark", "tests/integration/docs/test_code_blocks.py", "-k", "spark", "--timeout", "500"),
         on_demand=True,

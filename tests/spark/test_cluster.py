@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,18 +13,27 @@ from typing import Any
 
 import cloudpickle
 import pytest
+import spark_jobs
 from pyspark.sql import SparkSession
-from spark_sessions import processes_with, start_spark, wait_until
+from spark_jobs import (
+    dialer_of,
+    executor_of,
+    kill_when_ready,
+    python_worker_of,
+    train_fixed,
+    wait_for_its_end,
+)
+from spark_sessions import SECONDS, processes_with, start_spark, wait_until
 
 import farandole.spark
 from farandole.errors import JobFailed
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
+cloudpickle.register_pickle_by_value(spark_jobs)
 
 MASTER = "local-cluster[2,1,1024]"
 SAMPLES, BATCH, EPOCHS = 48, 4, 2
 FALLS_IN, WAITS_IN = 3, 6
-SECONDS = 300.0
 
 
 @pytest.fixture(scope="module")
@@ -36,28 +44,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 # --- what runs in the workers ---------------------------------------------------------------------------------------
-
-
-def wait_for_its_end(folder: Path) -> None:
-    """Tell the test which process this is, once in a job, and wait until the test ends it."""
-    import time
-
-    try:
-        with open(folder / "victim", "x") as file:
-            file.write(str(os.getpid()))
-    except FileExistsError:
-        return
-    time.sleep(SECONDS)
-
-
-def train_fixed(folder: str) -> None:
-    """Let rank 1 wait for its end, and rank 0 for rank 1."""
-    import farandole.numpy as hvd
-
-    hvd.init()
-    if hvd.rank() == 1:
-        wait_for_its_end(Path(folder))
-    hvd.barrier()
 
 
 def train_elastic(folder: str) -> tuple[int, int, list[float]]:
@@ -88,25 +74,6 @@ def train_elastic(folder: str) -> tuple[int, int, list[float]]:
     return hvd.rank(), hvd.size(), model.weight.flatten().tolist()
 
 
-# --- what is killed -------------------------------------------------------------------------------------------------
-
-
-def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
-def dialer_of(worker: int) -> int:
-    return parent_of(parent_of(worker))
-
-
-def python_worker_of(worker: int) -> int:
-    return parent_of(dialer_of(worker))
-
-
-def executor_of(worker: int) -> int:
-    return parent_of(parent_of(python_worker_of(worker)))
-
-
 def is_what(pid: int, words: str) -> bool:
     return words in Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
 
@@ -126,16 +93,6 @@ def test_processes_of_a_job_are_those_that_are_killed_here(spark: SparkSession, 
         kill_when_ready(tmp_path, look)
         farandole.spark.run(train_fixed, (str(tmp_path),), num_proc=2, env={"MARK": mark})
     assert looked
-
-
-def kill_when_ready(folder: Path, find: Callable[[int], int]) -> None:
-    """Kill a process in a thread, as soon as a worker waits for its end."""
-
-    def work() -> None:
-        wait_until(lambda: (folder / "victim").exists() and (folder / "victim").read_text(), "no worker has come")
-        os.kill(find(int((folder / "victim").read_text())), signal.SIGKILL)
-
-    threading.Thread(target=work).start()
 
 
 KILLED: dict[str, tuple[Callable[[int], int], str]] = {
@@ -177,29 +134,84 @@ def check_training(folder: Path, results: list[Any]) -> None:
     assert used == dict.fromkeys(range(SAMPLES), EPOCHS)
 
 
+JAVA = """
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import cloudpickle
+import farandole.spark
+import spark_jobs
+from farandole.errors import JobFailed
+from spark_jobs import train_fixed
+from spark_sessions import start_spark, wait_until
+
+cloudpickle.register_pickle_by_value(spark_jobs)
+
+folder, mark, ended, elastic = sys.argv[1:]
+spark = start_spark("local[2]", Path(folder))
+java = spark.sparkContext._gateway.proc.pid
+
+def end():
+    wait_until(lambda: (Path(folder) / "victim").exists(), "no worker has come")
+    os.kill(java, signal.SIGKILL) if ended == "killed" else spark.stop()
+
+threading.Thread(target=end).start()
+run = farandole.spark.run_elastic if elastic else farandole.spark.run
+try:
+    run(train_fixed, (folder,), num_proc=2, env={"MARK": mark})
+except JobFailed as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("elastic", ["", "elastic"])
+@pytest.mark.parametrize(
+    ("ended", "cause"),
+    [
+        ("killed", "the Java process of Spark's driver was killed by SIGKILL"),
+        ("stopped", "the SparkContext was stopped"),
+    ],
+)
+def test_end_of_spark_itself_is_the_cause(mark: str, tmp_path: Path, ended: str, cause: str, elastic: str) -> None:
+    done = run_driver(JAVA, tmp_path, mark, ended, elastic)
+    assert cause in done.communicate(timeout=SECONDS)[0]
+
+
+def run_driver(script: str, folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Run a driver in a process of its own."""
+    support = Path(__file__).parents[1] / "support"
+    path = os.pathsep.join([str(support), os.environ["PYTHONPATH"]])
+    return subprocess.Popen(
+        [sys.executable, "-c", script, str(folder), *arguments],
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
 DRIVER = """
 import sys
 from pathlib import Path
 
+import cloudpickle
 import farandole.spark
+import spark_jobs
+from spark_jobs import train_fixed
 from spark_sessions import start_spark
-from test_cluster import MASTER, train_fixed
 
-folder, mark = sys.argv[1:]
-spark = start_spark(MASTER, Path(folder))
+cloudpickle.register_pickle_by_value(spark_jobs)
+folder, mark, master = sys.argv[1:]
+spark = start_spark(master, Path(folder))
 farandole.spark.run(train_fixed, (folder,), num_proc=2, env={"MARK": mark})
 """
 
 
 def test_nothing_is_left_of_a_killed_driver(mark: str, tmp_path: Path) -> None:
-    here = Path(__file__).parent
-    path = os.pathsep.join([str(here), str(here.parent / "support"), os.environ["PYTHONPATH"]])
-    driver = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, str(tmp_path), mark],
-        env={**os.environ, "PYTHONPATH": path},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    driver = run_driver(DRIVER, tmp_path, mark, MASTER)
     wait_until(lambda: (tmp_path / "victim").exists() or driver.poll() is not None, "no worker has come")
     assert driver.poll() is None, driver.communicate()
     os.kill(driver.pid, signal.SIGKILL)

@@ -14,7 +14,9 @@ from typing import Any
 import cloudpickle
 import horovod.spark
 import pytest
+import spark_jobs
 from pyspark.sql import SparkSession
+from spark_jobs import fail, place
 from spark_sessions import start_spark
 
 import farandole.spark
@@ -22,6 +24,7 @@ from farandole.control.launcher.agents.reception import HostsMissing
 from farandole.errors import JobFailed, SpecError
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
+cloudpickle.register_pickle_by_value(spark_jobs)
 
 
 @pytest.fixture(scope="module")
@@ -29,23 +32,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = start_spark("local[2]", tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()
-
-
-def place(word: str, *, number: int = 0) -> dict[str, Any]:
-    import farandole.numpy as hvd
-
-    hvd.init()
-    print("out", hvd.rank())
-    print("err", hvd.rank(), file=sys.stderr)
-    total = hvd.allreduce([1.0], op=hvd.Sum)
-    return {
-        "place": (hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size()),
-        "total": float(total[0]),
-        "given": (word, number),
-        "variables": {name: os.environ.get(name) for name in ("MARK", "OF_DRIVER", "OF_EXECUTOR")},
-        "folder": os.environ["HOROVOD_SPARK_WORK_DIR"],
-        "devices": farandole.spark.get_available_devices(),
-    }
 
 
 @pytest.mark.parametrize("run", [farandole.spark.run, horovod.spark.run])
@@ -78,15 +64,6 @@ def test_tasks_that_do_not_start_are_told_with_advice(spark: SparkSession, mark:
     with pytest.raises(HostsMissing, match=r"^Timed out waiting for Spark tasks to start: only 0 of 4 slots") as error:
         farandole.spark.run(lambda: 0, num_proc=4, start_timeout=3, env={"MARK": mark})
     assert "check that 4 cores are free" in str(error.value)
-
-
-def fail() -> None:
-    import farandole.numpy as hvd
-
-    hvd.init()
-    if hvd.rank() == 1:
-        raise KeyError("no such thing")
-    hvd.barrier()
 
 
 def test_an_exception_of_the_function_is_the_cause(spark: SparkSession, mark: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -26,6 +27,12 @@ def start_spark(master: str, folder: Path, **settings: str) -> Any:
     for name, value in settings.items():
         builder = builder.config(name.replace("_", "."), value)
     return builder.getOrCreate()
+
+
+def is_free(port: int) -> bool:
+    """Return whether no process of this machine listens on a port."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 def processes_with(variable: str) -> list[int]:

@@ -15,6 +15,7 @@ from typing import Any
 from farandole.base.wire.address import format_address
 from farandole.control.launcher.agents.reception import Reception
 from farandole.control.launcher.function import BackgroundJob, call_command, pickle_call, results_of
+from farandole.control.launcher.job.dialed_hosts import DialedHosts
 from farandole.control.launcher.job.elastic import Elastic
 from farandole.control.launcher.job.machine import Machine
 from farandole.control.launcher.job.spec import LaunchSpec
@@ -27,6 +28,10 @@ from farandole.ray.use_ray import use_ray
 
 _SECRET_BYTES = 32
 _REST_SECONDS = 0.1
+_HOSTS = DialedHosts(
+    lost="ray list nodes and ray list actors show whether the node or the actor of {host} has ended, and why",
+    install="install it in the environment of Ray's workers on {host}",
+)
 Callbacks = Sequence[Callable[[Any], Any]]
 
 
@@ -89,7 +94,7 @@ def run(
 
 def launch_of_call(elastic: Elastic) -> LaunchSpec:
     """Return the launch of a function, within limits."""
-    return LaunchSpec(call_command(), elastic.min_size, elastic=elastic)
+    return LaunchSpec(call_command(), elastic.min_size, elastic=elastic, dialed=_HOSTS)
 
 
 def run_on_hosts(

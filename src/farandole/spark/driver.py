@@ -1,4 +1,7 @@
-"""The driver's part of a job: the launcher, which runs in a thread, and the Spark tasks that dial it."""
+"""The launcher of a job, which runs in a thread of the driver, and the Spark tasks that dial it.
+
+On Spark Connect, the launcher runs in a task (`farandole.spark.connect_task`).
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from typing import Any, Protocol, TextIO
 from farandole.base.wire.address import format_address
 from farandole.control.launcher.agents.reception import Reception
 from farandole.control.launcher.function import BackgroundJob, call_command
+from farandole.control.launcher.job.dialed_hosts import DialedHosts
 from farandole.control.launcher.job.elastic import Elastic
 from farandole.control.launcher.job.machine import Machine
 from farandole.control.launcher.job.spec import LaunchSpec
@@ -32,6 +36,10 @@ _END_SECONDS = 30.0
 # The launcher knows of a lost task which ranks it had, and Spark why it was lost. Each learns of it in its own time,
 # and waits for the other for this long.
 _REASON_SECONDS = 5.0
+_HOSTS = DialedHosts(
+    lost="the output of the executor that ran {host} may show why: in Spark's web interface, under Executors, stderr",
+    install="install it in the Python of the executors",
+)
 
 
 class Tasks(Protocol):
@@ -102,7 +110,7 @@ def start_seconds(given: float | None) -> float:
 
 
 def run_job(
-    context: Any,
+    host: str,
     tasks: Tasks,
     call: bytes,
     size: int,
@@ -112,7 +120,7 @@ def run_job(
     """Run a job to its end, and leave nothing of it behind.
 
     Args:
-        context: the SparkContext.
+        host: the address at which executors reach this process.
         tasks: the slots for its workers.
         call: the pickled function and arguments.
         size: the number of workers at the beginning.
@@ -126,9 +134,9 @@ def run_job(
     """
     secret = secrets.token_bytes(_SECRET_BYTES)
     reception = Reception(options.ports, lambda: secret, start_timeout=options.start_timeout)
-    address = format_address(_host_of(context), reception.listen())
-    spec = LaunchSpec(options.command, size, elastic=elastic, timestamps=options.timestamps)
-    console = Console(_writer(options.stdout, sys.stdout), _writer(options.stderr, sys.stderr))
+    address = format_address(host, reception.listen())
+    spec = LaunchSpec(options.command, size, elastic=elastic, timestamps=options.timestamps, dialed=_HOSTS)
+    console = Console(writer_to(options.stdout, sys.stdout), writer_to(options.stderr, sys.stderr))
     # Workers inherit from the tasks that they run in, and nothing from this process, which may be on another machine.
     machine = Machine("driver", 1, 0, "/", {})
     job = BackgroundJob()
@@ -170,7 +178,7 @@ def _outcome(job: BackgroundJob, tasks: Tasks, reception: Reception) -> JobOutco
         raise
 
 
-def _host_of(context: Any) -> str:
+def host_of(context: Any) -> str:
     """Return the address at which executors reach this process.
 
     Raises:
@@ -182,7 +190,7 @@ def _host_of(context: Any) -> str:
     return str(host)
 
 
-def _writer(given: Any, default: TextIO) -> Callable[[bytes], None]:
+def writer_to(given: Any, default: TextIO) -> Callable[[bytes], None]:
     """Return a function that writes output to a stream: any object with the method `write`."""
     stream = default if given is None else given
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from farandole.errors import InvalidRequestError, SpecError
@@ -16,12 +15,12 @@ from farandole.spark.store import Store
 
 try:
     from pyspark.ml import Estimator, Model
-    from pyspark.ml.functions import array_to_vector, vector_to_array
-    from pyspark.ml.linalg import VectorUDT
+    from pyspark.ml.functions import array_to_vector
     from pyspark.sql import functions as F
-    from pyspark.sql.types import ArrayType, BooleanType, DoubleType, IntegralType, StructField, StructType
+    from pyspark.sql.types import ArrayType, DoubleType, IntegralType, StructField, StructType
 
     from farandole.spark.parameters import Declared
+    from farandole.spark.preparation import Rows, as_array, written
 except ImportError as error:
     raise SpecError("PySpark is not installed", "pip install 'farandole[spark]'") from error
 
@@ -77,15 +76,6 @@ UNUSED = {
 }
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Where the data of a training are."""
-
-    train: str
-    """A URL in the store."""
-    val: str | None
-
-
 class BaseEstimator(Declared, Estimator):
     """An estimator that trains on several workers."""
 
@@ -112,21 +102,12 @@ class BaseEstimator(Declared, Estimator):
         return stage._train(rows, {})
 
     def _fit(self, dataset: Any) -> Any:
-        store = self._store()
+        store, size = self._store(), self._backend().num_processes()
+        columns = [*self._columns(), *filter(None, [self.value("sample_weight_col")])]
         types = {field.name: field.dataType for field in dataset.schema.fields}
-        needed = [*self._columns(), *filter(None, [self.value("sample_weight_col")])]
-        if missing := [name for name in needed if name not in types]:
-            raise InvalidRequestError(f"the DataFrame has no column {missing[0]!r}: it has {', '.join(types)}.")
-        run = time.time_ns()
-        rows = Rows(store.get_train_data_path(run), None)
-        if self.value("validation"):
-            rows = Rows(rows.train, store.get_val_data_path(run))
-        try:
-            self._write(dataset, needed, rows)
+        files, validation = size * self.value("partitions_per_process"), self.value("validation")
+        with written(dataset, store, columns, files, validation, self.value("random_seed") or 0) as (_, rows):
             return self._train(rows, types)
-        finally:
-            for path in filter(None, [rows.train, rows.val]):
-                store.remove(path)
 
     def _store(self) -> Store:
         for name in ("store", "model", *OF_DATA):
@@ -144,25 +125,6 @@ class BaseEstimator(Declared, Estimator):
             raise InvalidRequestError("give either backend or num_proc (with elastic): a backend knows its workers.")
         return backend or SparkBackend(size, elastic=elastic, verbose=self.value("verbose"))
 
-    def _write(self, dataset: Any, columns: Sequence[str], rows: Rows) -> None:
-        """Write the columns of a DataFrame as Parquet files, with vectors as arrays."""
-        validation = self.value("validation")
-        parts = [dataset]
-        if isinstance(validation, str):
-            kind = dataset.schema[validation].dataType if validation in dataset.columns else None
-            if kind is None:
-                raise InvalidRequestError(f"validation={validation!r} is not a column of the DataFrame.")
-            chosen = F.col(validation) if isinstance(kind, BooleanType) else F.col(validation) > 0
-            chosen = F.coalesce(chosen, F.lit(False))
-            parts = [dataset.filter(~chosen), dataset.filter(chosen)]
-        elif validation:
-            if not 0 < validation < 1:
-                raise InvalidRequestError(f"validation={validation} is not a fraction below 1, nor a column.")
-            parts = dataset.randomSplit([1.0 - validation, validation], seed=self.value("random_seed"))
-        files = self._backend().num_processes() * self.value("partitions_per_process")
-        for part, path in zip(parts, filter(None, [rows.train, rows.val]), strict=True):
-            part.select([as_array(dataset.schema[name]) for name in columns]).repartition(files).write.parquet(path)
-
     def _train(self, rows: Rows, types: dict[str, Any]) -> Any:
         """Train, and return the model.
 
@@ -178,6 +140,26 @@ class BaseEstimator(Declared, Estimator):
         finally:
             if not store.saving_runs():
                 store.remove(store.get_run_path(run))
+
+    def _common(self, rows: Rows, run: str, trained: bytes) -> dict[str, Any]:
+        """Return the fields of a `Task`."""
+        return {
+            "store": self.value("store"),
+            "train": rows.train,
+            "val": rows.val,
+            "checkpoint": self.value("store").get_checkpoint_path(run),
+            "feature_cols": self.value("feature_cols"),
+            "label_cols": self.value("label_cols"),
+            "weight_col": self.value("sample_weight_col"),
+            "trained": trained,
+            "batch_size": self.value("batch_size"),
+            "val_batch_size": self.value("val_batch_size") or self.value("batch_size"),
+            "epochs": self.value("epochs"),
+            "shuffle": self.value("shuffle"),
+            "seed": self.value("random_seed") or 0,
+            "compression": self.value("gradient_compression"),
+            "verbose": self.value("verbose"),
+        }
 
     def _variables(self) -> dict[str, str]:
         return {}
@@ -200,12 +182,6 @@ class BaseEstimator(Declared, Estimator):
             result: of the training function, on rank 0.
             types: the types of the DataFrame's columns; {} without one.
         """
-
-
-def as_array(field: Any) -> Any:
-    """Return a column of a DataFrame, as an array if it has vectors."""
-    column = F.col(field.name)
-    return vector_to_array(column, "float32").alias(field.name) if isinstance(field.dataType, VectorUDT) else column
 
 
 # --- models ---------------------------------------------------------------------------------------------------------

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import itertools
-import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from farandole.control.launcher.agents.reception import HostsMissing
 from farandole.control.launcher.function import pickle_call, results_of
-from farandole.spark.driver import Options, run_job, start_thread
+from farandole.errors import SpecError
+from farandole.spark.connect import run_by_connect
+from farandole.spark.driver import Options, host_of, run_job, start_thread
 from farandole.spark.task import Slot
-from farandole.spark.use_spark import active_context, adds_executors, why_it_failed
+from farandole.spark.use_spark import (
+    active_context,
+    adds_executors,
+    cancel,
+    connect_session,
+    what_ended_spark,
+    why_dialer_ended,
+    why_it_failed,
+)
 
 _END_SECONDS = 30.0
 _numbers = itertools.count()
@@ -37,13 +46,13 @@ def run(
 
     Spark starts all tasks at the same time (a barrier stage), unless it adds executors as they are needed. Each worker
     is a child process of its task. If a worker fails, the job ends. The lines that workers print appear here, prefixed
-    with their rank.
+    with their rank; on Spark Connect, the last ones when the job has ended.
 
     Args:
         fn: the function, called in every worker as `fn(*args, **kwargs)`. It travels by cloudpickle.
         args: positional arguments.
         kwargs: keyword arguments.
-        num_proc: number of workers; None: Spark's default parallelism.
+        num_proc: number of workers; None: Spark's default parallelism. Spark Connect needs a number.
         start_timeout: seconds to wait for all tasks; None: HOROVOD_SPARK_START_TIMEOUT, or 600.
         env: variables for the workers, in addition to those of the executors; None as a value removes one.
         stdout: the object with `write` that the workers' output is written to; None: the stdout of this process.
@@ -54,7 +63,7 @@ def run(
         ports: the ports to try in the driver; the launcher listens on the first free one. 0 is any free port.
 
     Raises:
-        SpecError: there is no SparkContext, or an argument is not valid.
+        SpecError: there is neither a SparkContext nor a session of Spark Connect, or an argument is not valid.
         HostsMissing: too few tasks have started in time.
         JobFailed: a worker failed, or Spark has lost its task. The text describes the first failure. If the function
             raised an exception that could be pickled, it is the `__cause__`.
@@ -62,16 +71,16 @@ def run(
     Example:
         >>> farandole.spark.run(train, args=(0.01,), num_proc=4)  # doctest: +SKIP
     """
-    context = active_context()
-    if num_proc is None:
-        num_proc = context.defaultParallelism
-        if verbose:
-            print(f"farandole: {num_proc} workers, as many as Spark's default parallelism", file=sys.stderr)
+    session = connect_session()
+    num_proc = _default_size(session, verbose) if num_proc is None else num_proc
     options = Options.read(start_timeout, env, stdout, stderr, verbose, prefix_output_with_timestamp, executable, ports)
     call = pickle_call(fn, args, kwargs or {})
-    tasks = Stage(context, num_proc)
     try:
-        outcome = run_job(context, tasks, call, num_proc, None, options)
+        if session is not None:
+            outcome = run_by_connect(session, call, num_proc, options)
+        else:
+            context = active_context()
+            outcome = run_job(host_of(context), Stage(context, num_proc), call, num_proc, None, options)
     except HostsMissing as error:
         raise HostsMissing(
             f"Timed out waiting for Spark tasks to start: {error.message}",
@@ -79,6 +88,15 @@ def run(
             f"and that they reach the driver. Ask for fewer workers, or wait longer with start_timeout=. {error.hint}",
         ) from error
     return results_of(outcome)
+
+
+def _default_size(session: Any, verbose: int) -> int:
+    if session is not None:
+        raise SpecError("Spark Connect does not tell its default parallelism", "give the number of workers: num_proc=")
+    size = int(active_context().defaultParallelism)
+    if verbose:
+        print(f"farandole: {size} workers, as many as Spark's default parallelism", file=sys.stderr)
+    return size
 
 
 def new_group(what: str) -> str:
@@ -112,10 +130,11 @@ class Stage:
                 # Tasks of a barrier stage start together or not at all, but Spark does not add executors for them.
                 stage = rows if adds_executors(self._context) else rows.barrier()
                 codes = stage.mapPartitionsWithIndex(slot).collect()
-                self._failure = next((_why(task, code) for task, code in enumerate(codes) if code), "")
+                self._failure = next(filter(None, itertools.starmap(why_dialer_ended, enumerate(codes))), "")
             except Exception as error:
                 if not self._cancelled:
-                    self._failure = f"Spark ended the tasks of the workers: {why_it_failed(error)}"
+                    ended = what_ended_spark(self._context)
+                    self._failure = ended or f"Spark ended the tasks of the workers: {why_it_failed(error)}"
 
         self._thread = start_thread(work, self._group)
 
@@ -130,14 +149,5 @@ class Stage:
         self._thread.join(patience)
         if self._thread.is_alive():
             self._cancelled = True
-            self._context.cancelJobGroup(self._group)
+            cancel(self._context, self._group)
             self._thread.join(_END_SECONDS)
-
-
-def _why(task: int, code: int) -> str:
-    """Return what it means that the dialer in a task has not ended with code 0."""
-    ended = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
-    return (
-        f"the process that connects task {task} of Spark to the launcher {ended}; its own lines are in the output of "
-        "the executor"
-    )

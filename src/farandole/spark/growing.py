@@ -16,16 +16,15 @@ from typing import Any
 from farandole.control.launcher.function import pickle_call, results_of
 from farandole.control.launcher.job.elastic import DIAL, Elastic, read_elastic_timeout
 from farandole.errors import SpecError
-from farandole.spark.driver import Options, run_job, start_thread
+from farandole.spark.driver import Options, host_of, run_job, start_thread
 from farandole.spark.fixed import new_group
 from farandole.spark.task import Slot
-from farandole.spark.use_spark import active_context, adds_executors, why_it_failed
+from farandole.spark.use_spark import active_context, adds_executors, cancel, what_ended_spark, why_it_failed
 
 _END_SECONDS = 30.0
 # Seconds before a slot whose task has ended is submitted again.
 _REST_SECONDS = 1.0
-# Consecutive failures of each slot after which Spark is assumed to have no room for the job: a stopped context,
-# for example, fails at once.
+# Consecutive failures of each slot after which Spark is assumed to have no room for the job.
 _MOST_FAILURES = 20
 
 
@@ -87,7 +86,7 @@ def run_elastic(
     options = Options.read(start_timeout, env, stdout, stderr, verbose, prefix_output_with_timestamp, executable, ports)
     call = pickle_call(fn, args, kwargs or {})
     tasks = Slots(context, most)
-    return results_of(run_job(context, tasks, call, size, elastic, options))
+    return results_of(run_job(host_of(context), tasks, call, size, elastic, options))
 
 
 def sizes(context: Any, size: int | None, least: int | None, most: int | None) -> tuple[int, int, int]:
@@ -128,6 +127,8 @@ class Slots:
         self._over = threading.Event()
         self._failures = [""] * size
         """The reason of each slot that has given up, by its number."""
+        self._ended = ""
+        """What has ended Spark itself."""
         self._threads: list[threading.Thread] = []
 
     def begin(self, slot: Slot) -> None:
@@ -137,7 +138,7 @@ class Slots:
 
     def failure(self) -> str:
         """Return why Spark can run no tasks; "" as long as it may."""
-        return self._failures[0] if all(self._failures) else ""
+        return self._ended or (self._failures[0] if all(self._failures) else "")
 
     def end(self, patience: float) -> None:
         """End the tasks, and wait until Spark has ended them."""
@@ -146,16 +147,18 @@ class Slots:
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         if any(thread.is_alive() for thread in self._threads):
-            self._context.cancelJobGroup(self._group)
+            cancel(self._context, self._group)
             for thread in self._threads:
                 thread.join(_END_SECONDS)
 
     def _serve(self, slot: Slot, number: int) -> None:
         self._context.setJobGroup(self._group, "workers of an elastic job of farandole", interruptOnCancel=True)
         failures = attempt = 0
-        while not self._over.is_set() and failures < _MOST_FAILURES:
+        while not (self._over.is_set() or self._ended) and failures < _MOST_FAILURES:
             attempt += 1
-            why = self._submit(slot, f"{number}-{attempt}")
+            why = self._submit(slot, f"task-{number}-{attempt}")
+            if why and not self._over.is_set():
+                self._ended = self._ended or what_ended_spark(self._context)
             failures = failures + 1 if why else 0
             if failures == _MOST_FAILURES:
                 self._failures[number] = f"Spark has failed to run a task {failures} times; the last reason: {why}"

@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 import cloudpickle  # type: ignore[import-untyped]
 
 from farandole.errors import InvalidRequestError
-from farandole.spark.estimator import OF_MODELS, PARAMETERS, UNUSED, BaseEstimator, BaseModel, Rows
+from farandole.spark.estimator import OF_MODELS, PARAMETERS, UNUSED, BaseEstimator, BaseModel
 from farandole.spark.keras_training import KerasTask, load, train
+from farandole.spark.preparation import Rows
 
 __all__ = ["KerasEstimator", "KerasModel"]
 
@@ -60,30 +61,16 @@ class KerasEstimator(BaseEstimator):
         return {"KERAS_BACKEND": _backend_of_keras(), **self.value("backend_env")}
 
     def _task(self, rows: Rows, run: str) -> KerasTask:
-        model, store, batch_size = self.value("model"), self.value("store"), self.value("batch_size")
+        model = self.value("model")
         if self.value("optimizer") is None and getattr(model, "optimizer", None) is None:
             raise InvalidRequestError("KerasEstimator needs optimizer=, or a model that has been compiled.")
         if self.value("loss") is None:
             raise InvalidRequestError("KerasEstimator needs loss=: as model.compile takes it.")
         compiled = {name: self.value(name) for name in ("loss", "loss_weights")}
         compiled["weighted_metrics" if self.value("sample_weight_col") else "metrics"] = self.value("metrics")
+        trained = model, self.value("optimizer"), compiled, self.value("callbacks")
         return KerasTask(
-            store=store,
-            train=rows.train,
-            val=rows.val,
-            checkpoint=store.get_checkpoint_path(run),
-            feature_cols=self.value("feature_cols"),
-            label_cols=self.value("label_cols"),
-            weight_col=self.value("sample_weight_col"),
-            trained=cloudpickle.dumps((model, self.value("optimizer"), compiled, self.value("callbacks"))),
-            custom_objects=self.value("custom_objects"),
-            batch_size=batch_size,
-            val_batch_size=self.value("val_batch_size") or batch_size,
-            epochs=self.value("epochs"),
-            shuffle=self.value("shuffle"),
-            seed=self.value("random_seed") or 0,
-            compression=self.value("gradient_compression"),
-            verbose=self.value("verbose"),
+            **self._common(rows, run, cloudpickle.dumps(trained)), custom_objects=self.value("custom_objects")
         )
 
     def _model(self, checkpoint: bytes, run: str, result: Any, types: dict[str, Any]) -> KerasModel:

@@ -6,36 +6,21 @@ import json
 import os
 import pickle
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from farandole.spark.store import Store
+from farandole.spark.training import Task
 
 
 @dataclass(frozen=True)
-class KerasTask:
-    """All that a worker needs to know of the training."""
+class KerasTask(Task):
+    """What a worker needs to know of the training. `trained` is the model, its optimizer, arguments of `compile`, and
+    callbacks.
+    """
 
-    store: Store
-    train: str
-    val: str | None
-    checkpoint: str
-    """The URL that the checkpoints are written to."""
-    feature_cols: Sequence[str]
-    label_cols: Sequence[str]
-    weight_col: str | None
-    trained: bytes
-    """The pickled model, optimizer, arguments of `compile`, and callbacks."""
     custom_objects: Mapping[str, Any]
-    batch_size: int
-    val_batch_size: int
-    epochs: int
-    shuffle: bool
-    seed: int
-    compression: Any
-    verbose: int
 
 
 def train(task: KerasTask) -> dict[str, Any]:
@@ -141,11 +126,6 @@ def load(content: bytes, custom_objects: Mapping[str, Any]) -> Any:
 
 def _batches(task: KerasTask, path: str, size: int, **options: Any) -> Any:
     """Return this rank's batches: inputs, labels and weights."""
-    import farandole.keras as hvd
-    from farandole.parquet import Batches
-
-    columns = dict.fromkeys([*task.feature_cols, *task.label_cols, *filter(None, [task.weight_col])])
-    source = task.store.source(path, columns=list(columns), **options)
 
     def collate(rows: Mapping[str, Any]) -> tuple[Any, ...]:
         inputs, labels = (
@@ -154,6 +134,4 @@ def _batches(task: KerasTask, path: str, size: int, **options: Any) -> Any:
         )
         return (inputs, labels) if task.weight_col is None else (inputs, labels, rows[task.weight_col])
 
-    # In a last step with fewer rows than workers, some would have none.
-    short = 0 < len(source) % (size * hvd.size()) < hvd.size()
-    return Batches(source, batch_size=size, collate=collate, drop_last=short)
+    return task.batches(path, size, collate, **options)

@@ -55,7 +55,7 @@ class Slot:
 
     def __call__(self, partition: int, _: Iterable[Any]) -> Iterator[int]:
         """Serve the launcher in the task of a partition."""
-        yield self.serve(str(partition))
+        yield self.serve(f"task-{partition}")
 
 
 def _devices_of_task() -> list[str]:

@@ -10,12 +10,13 @@ import cloudpickle  # type: ignore[import-untyped]
 import torch
 
 from farandole.errors import InvalidRequestError
-from farandole.spark.estimator import OF_MODELS, PARAMETERS, BaseEstimator, BaseModel, Rows
+from farandole.spark.estimator import OF_MODELS, PARAMETERS, BaseEstimator, BaseModel
+from farandole.spark.preparation import Rows
 from farandole.spark.torch_training import Objective, TorchTask, as_inputs, as_list, train
 
 __all__ = ["TorchEstimator", "TorchModel"]
 
-_SHAPES: Mapping[str, Any] = {
+SHAPES: Mapping[str, Any] = {
     "input_shapes": (None, "the shape of each input, beginning with -1; by default that of the column"),
     "float_inputs": (False, "whether integers in feature_cols become floating-point numbers"),
 }
@@ -42,7 +43,7 @@ class TorchEstimator(BaseEstimator):
 
     PARAMETERS: ClassVar[Mapping[str, Any]] = {
         **PARAMETERS,
-        **_SHAPES,
+        **SHAPES,
         "loss_constructors": (None, "functions that return the losses, instead of loss"),
         "label_shapes": (None, "the shape of each label; by default that of the output if it has as many numbers"),
         "train_minibatch_fn": (None, "your own function for a step, with Horovod's arguments"),
@@ -54,35 +55,21 @@ class TorchEstimator(BaseEstimator):
         return train
 
     def _task(self, rows: Rows, run: str) -> TorchTask:
-        store, batch_size = self.value("store"), self.value("batch_size")
-        checkpoint = store.get_checkpoint_path(run)
         if self.value("optimizer") is None:
             raise InvalidRequestError(
                 "TorchEstimator needs optimizer=: one of torch.optim, for the model's parameters."
             )
         trained = self.value("model"), self.value("optimizer"), self._objective()
+        store = self.value("store")
+        checkpoint = store.get_checkpoint_path(run)
         return TorchTask(
-            store=store,
-            train=rows.train,
-            val=rows.val,
-            checkpoint=checkpoint,
+            # In one pickle, because the optimizer holds the very parameters of the model.
+            **self._common(rows, run, cloudpickle.dumps(trained)),
             begun=store.read(checkpoint) if store.exists(checkpoint) else None,
-            feature_cols=self.value("feature_cols"),
-            label_cols=self.value("label_cols"),
-            weight_col=self.value("sample_weight_col"),
             input_shapes=self.value("input_shapes"),
             label_shapes=self.value("label_shapes"),
             float_inputs=self.value("float_inputs"),
-            # In one pickle, because the optimizer holds the very parameters of the model.
-            trained=cloudpickle.dumps(trained),
-            batch_size=batch_size,
-            val_batch_size=self.value("val_batch_size") or batch_size,
-            epochs=self.value("epochs"),
-            shuffle=self.value("shuffle"),
-            seed=self.value("random_seed") or 0,
             use_gpu=self.value("use_gpu"),
-            compression=self.value("gradient_compression"),
-            verbose=self.value("verbose"),
         )
 
     def _objective(self) -> Objective:
@@ -115,7 +102,7 @@ class TorchEstimator(BaseEstimator):
             output_sizes=result["sizes"],
             output_types=types,
             run_id=run,
-            **{name: self.value(name) for name in ("feature_cols", "label_cols", *_SHAPES)},
+            **{name: self.value(name) for name in ("feature_cols", "label_cols", *SHAPES)},
         )
 
 
@@ -128,7 +115,7 @@ class TorchModel(BaseModel):
 
     PARAMETERS: ClassVar[Mapping[str, Any]] = {
         **OF_MODELS,
-        **_SHAPES,
+        **SHAPES,
         "output_sizes": (None, "the numbers in each output of a row; None: one, which is no vector"),
         "optimizer": (None, "the optimizer with its state"),
         "loss": (None, "the losses of the training"),
@@ -139,7 +126,7 @@ class TorchModel(BaseModel):
         return self.value("output_sizes") or [None] * len(self.value("label_cols"))
 
     def _predictor(self) -> Callable[[], Callable[[list[Any]], list[Any]]]:
-        pickled, shapes, as_float = cloudpickle.dumps(self.value("model")), *map(self.value, _SHAPES)
+        pickled, shapes, as_float = cloudpickle.dumps(self.value("model")), *map(self.value, SHAPES)
 
         def load() -> Callable[[list[Any]], list[Any]]:
             model = cloudpickle.loads(pickled).eval()

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 import farandole.torch as hvd
-from farandole.spark.store import Store
+from farandole.spark.training import Task
 from farandole.worker.elastic.world_changes import is_elastic
 
 Tensors = list[torch.Tensor]
@@ -64,32 +64,15 @@ class Objective:
 
 
 @dataclass(frozen=True)
-class TorchTask:
-    """All that a worker needs to know of the training."""
+class TorchTask(Task):
+    """What a worker needs to know of the training. `trained` is the model, its optimizer, and an `Objective`."""
 
-    store: Store
-    train: str
-    val: str | None
-    checkpoint: str
-    """The URL that the checkpoints are written to."""
     begun: bytes | None
     """The checkpoint from which the training goes on."""
-    feature_cols: Sequence[str]
-    label_cols: Sequence[str]
-    weight_col: str | None
     input_shapes: Sequence[Sequence[int]] | None
     label_shapes: Sequence[Sequence[int]] | None
     float_inputs: bool
-    trained: bytes
-    """The pickled model, its optimizer, and an `Objective`."""
-    batch_size: int
-    val_batch_size: int
-    epochs: int
-    shuffle: bool
-    seed: int
     use_gpu: bool
-    compression: Any
-    verbose: int
 
 
 def train(task: TorchTask) -> dict[str, Any]:
@@ -145,7 +128,7 @@ class _Training:
     def fit(self, epochs: int) -> None:
         """Go through the rows a number of times."""
         loader = hvd.elastic.ElasticLoader(
-            self._source(self._task.train, shuffle=self._task.shuffle, seed=self._task.seed),
+            self._task.source(self._task.train, shuffle=self._task.shuffle, seed=self._task.seed),
             batch_size=self._task.batch_size,
         )
         for _ in self.progress.epochs:
@@ -215,7 +198,7 @@ class _Training:
     def _validate(self, path: str) -> Any:
         rank, size = (0, 1) if is_elastic() else (hvd.rank(), hvd.size())
         sums: Any = torch.zeros(2 + len(self._objective.metrics) * len(self._objective.labels), dtype=torch.float64)
-        source = self._source(path)
+        source = self._task.source(path)
         begin, end = (len(source) * each // size for each in (rank, rank + 1))
         self._model.eval()
         for at in range(begin, end, self._task.val_batch_size):
@@ -238,18 +221,13 @@ class _Training:
 
     # --- rows ------------------------------------------------------------------------------------------------------
 
-    def _source(self, path: str, **options: Any) -> Any:
-        task = self._task
-        columns = dict.fromkeys([*task.feature_cols, *task.label_cols, *filter(None, [task.weight_col])])
-        return task.store.source(path, columns=list(columns), **options)
-
     def _split(self, batch: dict[str, Any]) -> tuple[Tensors, Tensors, torch.Tensor | None]:
         """Return inputs, labels and weights of rows, on the device and in their shapes."""
         task = self._task
         batch = {name: each.to(self._device) for name, each in batch.items()}
         inputs = as_inputs([batch[name] for name in task.feature_cols], task.input_shapes, task.float_inputs)
-        labels = list(_shaped([_as_default(batch[name]) for name in task.label_cols], task.label_shapes))
-        return inputs, labels, None if task.weight_col is None else _as_default(batch[task.weight_col])
+        labels = list(_shaped([as_default(batch[name]) for name in task.label_cols], task.label_shapes))
+        return inputs, labels, None if task.weight_col is None else as_default(batch[task.weight_col])
 
     def _like_outputs(self, outputs: Any, labels: Tensors) -> tuple[Tensors, Tensors]:
         """Return outputs as a list, and labels in the shapes of the outputs if they are as many numbers."""
@@ -273,7 +251,7 @@ def as_inputs(columns: Tensors, shapes: Sequence[Sequence[int]] | None, as_float
         shapes: of the inputs, with -1 for the rows; None: as they are.
         as_float: whether integers become floating-point numbers as well.
     """
-    return list(_shaped([each.float() if as_float else _as_default(each) for each in columns], shapes))
+    return list(_shaped([each.float() if as_float else as_default(each) for each in columns], shapes))
 
 
 def _shaped(columns: Tensors, shapes: Sequence[Sequence[int]] | None) -> Iterator[torch.Tensor]:
@@ -281,5 +259,6 @@ def _shaped(columns: Tensors, shapes: Sequence[Sequence[int]] | None) -> Iterato
         yield column if shapes is None else column.reshape(*shapes[at])
 
 
-def _as_default(column: torch.Tensor) -> torch.Tensor:
+def as_default(column: torch.Tensor) -> torch.Tensor:
+    """Return floating-point numbers in PyTorch's default type, and others as they are."""
     return column.to(torch.get_default_dtype()) if column.is_floating_point() else column

@@ -1,36 +1,109 @@
-"""The SparkContext of this process. PySpark is imported when it is needed."""
+"""The connection of this process to Spark: a SparkContext, or a session of Spark Connect.
+
+PySpark is imported when it is needed.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import re
+import signal
+import subprocess
 from typing import Any
 
 from farandole.errors import SpecError
+
+_JAVA_SECONDS = 2.0
 
 
 def active_context() -> Any:
     """Return the active SparkContext.
 
     Raises:
-        SpecError: PySpark is not installed, or there is no SparkContext.
+        SpecError: PySpark is not installed, or there is no SparkContext, as on Spark Connect.
     """
-    try:
-        from pyspark import SparkContext
-    except ImportError as error:
-        raise SpecError("PySpark is not installed", "pip install 'farandole[spark]'") from error
+    _check_installed()
+    from pyspark import SparkContext
+
+    if connect_session() is not None:
+        raise SpecError(
+            "a session of Spark Connect has no SparkContext, which this needs",
+            "farandole.spark.run with num_proc= works there; for elastic jobs, run the program as spark-submit does, "
+            "with SparkSession.builder.getOrCreate() and no remote()",
+        )
     context = SparkContext._active_spark_context
     if context is None:
         raise SpecError(
             "Could not find an active SparkContext, which a PySpark program has",
-            "create one first: SparkSession.builder.getOrCreate(). Sessions of Spark Connect have none, and cannot run "
-            "farandole's jobs yet",
+            "create one first: SparkSession.builder.getOrCreate()",
         )
     return context
+
+
+def connect_session() -> Any:
+    """Return the active session of Spark Connect; None if this process uses Spark otherwise.
+
+    Raises:
+        SpecError: PySpark is not installed.
+    """
+    _check_installed()
+    from pyspark.sql import SparkSession
+    from pyspark.sql.utils import is_remote
+
+    return SparkSession.getActiveSession() if is_remote() else None
+
+
+def _check_installed() -> None:
+    if importlib.util.find_spec("pyspark") is None:
+        raise SpecError("PySpark is not installed", "pip install 'farandole[spark]'")
 
 
 def adds_executors(context: Any) -> bool:
     """Return whether executors come and go with the demand."""
     return bool(context.getConf().get("spark.dynamicAllocation.enabled", "false").lower() == "true")
+
+
+def what_ended_spark(context: Any) -> str:
+    """Return what has ended Spark itself; "" while it can run jobs."""
+    java = getattr(context._gateway, "proc", None)
+    try:
+        stopped = context._jsc is None or context._jsc.sc().isStopped()
+    except Exception:
+        # The connection breaks a moment before the process can be waited for. If spark-submit has started both, it is
+        # not a child of this one.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            java and java.wait(_JAVA_SECONDS)
+        code = None if java is None else java.returncode
+        return f"the Java process of Spark's driver {'does not answer' if code is None else how_it_exited(code)}"
+    return "the SparkContext was stopped" if stopped else ""
+
+
+def how_it_exited(code: int) -> str:
+    """Return how a process has ended, by its exit code or minus its signal.
+
+    Example:
+        >>> how_it_exited(-9)
+        'was killed by SIGKILL'
+    """
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+
+
+def why_dialer_ended(task: int, code: int) -> str:
+    """Return what it means that the dialer in a task has ended with an exit code; "" if it has ended well."""
+    if code == 0:
+        return ""
+    return (
+        f"the process that connects task {task} of Spark to the launcher {how_it_exited(code)}; its own lines are in "
+        "the output of the executor"
+    )
+
+
+def cancel(context: Any, group: str) -> None:
+    """Cancel the Spark jobs of a group; no-op if Spark has ended."""
+    # The caller ends a job of ours, for a reason that must not be hidden by an error of Spark's.
+    with contextlib.suppress(Exception):
+        context.cancelJobGroup(group)
 
 
 def why_it_failed(error: BaseException) -> str:

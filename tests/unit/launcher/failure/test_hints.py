@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,8 @@ import farandole.errors
 from farandole.control.launcher.failure.failure_text import render_failure
 from farandole.control.launcher.failure.hints import _BY_ERROR
 from farandole.control.launcher.failure.record import WorkerRecord
+from farandole.control.launcher.function import call_command
+from farandole.control.launcher.job.dialed_hosts import DialedHosts
 from farandole.control.launcher.job.machine import Machine
 from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.job.ssh_and_ship import SshOptions
@@ -120,10 +123,26 @@ def test_single_worker_gets_no_hint_to_run_alone() -> None:
     assert "check whether it also fails by itself: python train.py" in text
 
 
+@pytest.mark.parametrize(
+    ("first", "hint"),
+    [
+        ({"exit_code": 1, "exception": "ValueError: boom"}, "check whether the function fails with one worker, too"),
+        ({"exit_code": -6}, "to see where each thread was, set PYTHONFAULTHANDLER=1 in the environment of the workers"),
+        ({"exit_code": 3}, "the function chose this exit code itself; look for exit(3) in it"),
+    ],
+)
+def test_hint_about_a_function_names_no_options_of_a_command_line(first: dict[str, Any], hint: str) -> None:
+    record = WorkerRecord(0, exit_time=9.0, **first)
+    text = render_failure(plan_of(*call_command()), [record], record, ENDED_AT)
+    assert text.rpartition("\nhint: ")[2] == hint
+
+
 def test_a_lost_host_is_reached_as_the_launcher_reaches_it() -> None:
     first = WorkerRecord(0, host_lost="nothing was heard from it", exit_time=9.0)
-    text = render_failure(plan_of("true"), [first], first, ENDED_AT, ssh=SshOptions(port=2222))
+    text = render_failure(plan_of("true"), [first], first, ENDED_AT, access=SshOptions(port=2222))
     assert "ping earth; ssh -p 2222 earth uptime." in text
+    by_call = render_failure(plan_of("true"), [first], first, ENDED_AT, access=DialedHosts(lost="ask {host}'s owner"))
+    assert by_call.endswith("\nhint: ask earth's owner")
 
 
 def test_shown_traceback_is_not_repeated() -> None:

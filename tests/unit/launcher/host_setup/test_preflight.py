@@ -5,16 +5,26 @@ from __future__ import annotations
 import pytest
 
 from farandole.control.agent.protocol import Interface, Ready
+from farandole.control.launcher.agents.agent_lost import AgentLost
 from farandole.control.launcher.host_setup.preflight import (
     Finding,
+    _how_to_get,
     _targets_of,
     choose_networks,
     compare,
     judge_networks,
+    not_reached,
     refuse_if_wrong,
     render,
 )
+from farandole.control.launcher.host_setup.prepare import Preparation
+from farandole.control.launcher.job.dialed_hosts import DialedHosts
+from farandole.control.launcher.job.elastic import Elastic
+from farandole.control.launcher.job.host_list import Host
+from farandole.control.launcher.job.machine import Machine
+from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.job.ssh_and_ship import SshOptions
+from farandole.control.launcher.output.console import Console
 from farandole.errors import SpecError
 
 SSH = SshOptions(port=2222)
@@ -96,6 +106,32 @@ def test_refusal_has_hint_for_each_host() -> None:
         refuse_if_wrong(hosts, SSH)
     assert caught.value.message == REFUSAL
     assert caught.value.hint == "farandole doctor --ssh-port 2222 -H h1,h3 shows more"
+    with pytest.raises(SpecError) as caught:
+        refuse_if_wrong(hosts, DialedHosts())
+    assert caught.value.hint == "farandole doctor, where these hosts run, shows more"
+
+
+def test_a_package_is_missing_on_a_host_that_has_dialed() -> None:
+    hint = _how_to_get(["yaml"], Host("h1"), DialedHosts(install="install it in the image of {host}"), "/opt/py")
+    assert hint == "install it in the image of h1: /opt/py -m pip install PyYAML"
+
+
+def test_an_agent_has_not_started_on_a_host_that_has_dialed() -> None:
+    finding = not_reached(Host("h1"), 1, AgentLost("its agent has ended"), DialedHosts(lost="ask {host}"))
+    assert (finding.problem, finding.hint) == ("its agent has ended", "ask h1")
+
+
+@pytest.mark.parametrize(
+    ("spec", "dials"),
+    [
+        (LaunchSpec(("true",), 1, dialed=DialedHosts(lost="x")), True),
+        (LaunchSpec(("true",), 1, elastic=Elastic(1, 1, discovery="dial:1:f")), True),
+        (LaunchSpec(("true",), 1), False),
+    ],
+)
+def test_hints_know_how_hosts_are_reached(spec: LaunchSpec, dials: bool) -> None:
+    one = Preparation(spec, Machine("m", 1, 0, "/", {}), Console(print, print), print, "job").for_host(Host("h1", 1))
+    assert isinstance(one._spec.access, DialedHosts) == isinstance(spec.access, DialedHosts) == dials
 
 
 def test_unusual_differences_are_noted() -> None:

@@ -33,6 +33,7 @@ from farandole.control.kubernetes.launcher_pod.state_objects import (
 from farandole.control.kubernetes.launcher_pod.state_writer import StateWriter
 from farandole.control.kubernetes.training_job import told
 from farandole.control.kubernetes.training_job.own_names import OUTCOME_KEY
+from farandole.control.launcher.job.dialed_hosts import DialedHosts
 from farandole.control.launcher.job.from_job import FOR_ALL, elastic_launch
 from farandole.control.launcher.job.machine import Machine
 from farandole.control.launcher.job.spec import LaunchSpec
@@ -49,6 +50,10 @@ HOST_SECONDS = 5.0
 # The shares of the pod's grace period for the API server, and for the agents, in seconds.
 _SAVING_SECONDS, _TELLING_SECONDS = 20.0, 0.5
 _REST_SECONDS = 1.0
+_PODS = DialedHosts(
+    lost="kubectl describe pod {host} shows how it ended, and kubectl get events whether its node was lost",
+    install="install it in the image of the pods",
+)
 T = TypeVar("T")
 
 
@@ -59,7 +64,7 @@ def spec_of(described: dict[str, Any]) -> LaunchSpec:
         job,
         job.workers.min,
         f"dial:{described['port']}:{described['secret']}",
-        replace(FOR_ALL, output=OutputOptions(status=False), host_timeout=HOST_SECONDS),
+        replace(FOR_ALL, output=OutputOptions(status=False), host_timeout=HOST_SECONDS, dialed=_PODS),
         timeout=described["absence"],
         reset_limit=None if job.is_elastic else 0,
         fills_at_once=True,

@@ -18,6 +18,7 @@ from farandole.control.launcher.failure.record import (
 )
 from farandole.control.launcher.job.ssh_and_ship import SshOptions
 from farandole.control.launcher.plan.model import LaunchPlan
+from farandole.control.launcher.targets.access import Access
 from farandole.control.roster.events import ranks
 
 _ENDED_BY_US = (-signal.SIGTERM, -signal.SIGKILL)
@@ -41,7 +42,7 @@ def render_failure(
     first: WorkerRecord,
     ended_at: float,
     hint: str = "",
-    ssh: SshOptions | None = None,
+    access: Access | None = None,
 ) -> str:
     """Return which worker failed first and why, how the others ended, and what to do next.
 
@@ -51,7 +52,7 @@ def render_failure(
         first: the record of the worker that failed first.
         ended_at: when the launcher began to end the remaining workers.
         hint: the next step, if the caller knows a better one than the failure suggests.
-        ssh: the ssh options for reaching other hosts.
+        access: the way to other hosts; None: ssh without options.
     """
     lines = [f"error: {_headline(plan, records, first, ended_at)}"]
     traceback = "" if first.host_lost else traceback_of(first)
@@ -69,7 +70,7 @@ def render_failure(
     if plan.output_dir is not None:
         lines += [f"logs: {plan.output_dir}/{plan.noun}.*/stdout and stderr"]
     error = first.exception or error_line(traceback)
-    lines += [f"hint: {hint or hint_for(plan, first, error, ssh or SshOptions())}"]
+    lines += [f"hint: {hint or hint_for(plan, first, error, access or SshOptions())}"]
     return "\n".join(lines)
 
 

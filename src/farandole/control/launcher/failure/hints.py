@@ -9,10 +9,8 @@ from collections.abc import Sequence
 
 from farandole.control.agent.command_check import python_script
 from farandole.control.launcher.failure.record import WorkerRecord
-from farandole.control.launcher.job.host_list import Host
-from farandole.control.launcher.job.ssh_and_ship import SshOptions
 from farandole.control.launcher.plan.model import LaunchPlan
-from farandole.control.launcher.targets.ssh import by_hand
+from farandole.control.launcher.targets.access import Access, hint_after_loss
 
 # The engine's message when a worker has ended without an error while others still needed it.
 _OF_A_RANK_THAT_LEFT = "has shut down, so collectives"
@@ -20,6 +18,9 @@ _SAME_CALLS = (
     "let all ranks make the same calls in the same order, with the same types and shapes; look for anything that "
     "depends on the rank"
 )
+
+# In the command of workers that run a function.
+_FUNCTION = "farandole.control.launcher.call"
 
 # A pattern for the error's line, and the hint; `{python}`, `{script}`, `{directory}` and `{where}` are the worker's.
 _BY_ERROR = (
@@ -75,19 +76,18 @@ _BY_ERROR = (
 )
 
 
-def hint_for(plan: LaunchPlan, first: WorkerRecord, error: str, ssh: SshOptions) -> str:
+def hint_for(plan: LaunchPlan, first: WorkerRecord, error: str, access: Access) -> str:
     """Return the hint for the worker that failed first.
 
     Args:
         plan: the plan of the job.
         first: the record of that worker.
         error: the line that names its exception; "" if none is known.
-        ssh: the ssh options for reaching other hosts.
+        access: the way to other hosts.
     """
     host = plan.host_of(first.rank)
     if first.host_lost:
-        up = by_hand(Host(host.name), ssh, "uptime")
-        return f"check that {host.name} and its network are up: ping {host.name}; {up}. It may have restarted, or hang"
+        return hint_after_loss(host.name, access)
     if first.not_started:
         return f"try the command by itself: {plan.command[0]}"
     if first.out_of_memory:
@@ -122,7 +122,18 @@ def hint_by_error(error: str, command: Sequence[str], directory: str, where: str
     return ""
 
 
+def _of_function(first: WorkerRecord, has_error: bool) -> str:
+    """Return the hint about a worker that ran a function of the caller's, who has given no options."""
+    if has_error:
+        return "check whether the function fails with one worker, too"
+    if first.exit_code is not None and first.exit_code < 0:
+        return "to see where each thread was, set PYTHONFAULTHANDLER=1 in the environment of the workers"
+    return f"the function chose this exit code itself; look for exit({first.exit_code}) in it"
+
+
 def _by_end(plan: LaunchPlan, first: WorkerRecord, has_error: bool) -> str:
+    if _FUNCTION in plan.command:
+        return _of_function(first, has_error)
     if has_error:
         alone = "-np 1" if plan.size > 1 else shlex.join(plan.command)
         keep = "" if plan.output_dir else "; --output-dir DIR saves the whole output of every rank"

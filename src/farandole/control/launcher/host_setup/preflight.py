@@ -26,11 +26,11 @@ from farandole.control.agent.protocol import (
 )
 from farandole.control.launcher.agents.agent_client import AgentClient
 from farandole.control.launcher.agents.agent_lost import AgentLost
+from farandole.control.launcher.job.dialed_hosts import DialedHosts
 from farandole.control.launcher.job.host_list import Host
-from farandole.control.launcher.job.ssh_and_ship import SshOptions
 from farandole.control.launcher.plan.model import HostPlan
+from farandole.control.launcher.targets.access import Access, how_to_install, why_not_started
 from farandole.control.launcher.targets.installation import install_command
-from farandole.control.launcher.targets.not_started import explain
 from farandole.errors import SpecError
 
 # Up to this many hosts, each connects to all others; with more, each connects to some.
@@ -59,21 +59,21 @@ class Finding:
     hint: str = ""
 
 
-def not_reached(host: Host, slots: int, why: AgentLost, ssh: SshOptions) -> Finding:
+def not_reached(host: Host, slots: int, why: AgentLost, access: Access) -> Finding:
     """Return the finding about a host whose agent did not start."""
-    problem, hint = explain(host, str(why), ssh)
+    problem, hint = why_not_started(host, str(why), access)
     return Finding(host.label, slots, problem=problem, hint=hint)
 
 
-def first_look(agent: AgentClient, ssh: SshOptions) -> Finding:
-    """Return the finding from an agent's report about its host; hints use the ssh options."""
+def first_look(agent: AgentClient, access: Access) -> Finding:
+    """Return the finding from an agent's report about its host; hints use the way to it."""
     facts = agent.facts
     assert facts is not None
     finding = Finding(agent.host.label, agent.host.slots or 0, facts, clock_ahead=agent.clock_ahead)
     if facts.version != own_version():
         python = agent.host.python or sys.executable
         finding.problem = f"it has farandole {facts.version}, but this machine has {own_version()}"
-        finding.hint = f"install the same version there: {install_command(agent.host, ssh, python)}"
+        finding.hint = f"install the same version there: {how_to_install(agent.host, access, python)}"
     return finding
 
 
@@ -96,7 +96,7 @@ async def look_at_workers(
     agents: Sequence[AgentClient],
     findings: Mapping[str, Finding],
     plans: Mapping[str, tuple[HostPlan, Mapping[str, str]]],
-    ssh: SshOptions,
+    access: Access,
 ) -> None:
     """Check on every host whether its workers can be started, and which versions of software it has.
 
@@ -104,7 +104,7 @@ async def look_at_workers(
         agents: the agents of the hosts.
         findings: the findings to complete, by label.
         plans: the plan for each host and the environment of its workers, by label.
-        ssh: the ssh options for reaching other hosts.
+        access: the way to other hosts.
     """
 
     async def look(agent: AgentClient) -> None:
@@ -123,15 +123,17 @@ async def look_at_workers(
         if answer.problem:
             findings[label].problem, findings[label].hint = answer.problem, answer.hint
         if answer.missing:
-            there = None if agent.local else ssh
+            there = None if agent.local else access
             findings[label].hint = _how_to_get(answer.missing, agent.host, there, answer.python)
 
     await asyncio.gather(*map(look, agents))
 
 
-def _how_to_get(modules: Sequence[str], host: Host, ssh: SshOptions | None, python: str) -> str:
-    """Return the hint for installing modules that are missing on this machine (`ssh` is None) or on another host."""
-    command = install_command(host, ssh, python, modules)
+def _how_to_get(modules: Sequence[str], host: Host, access: Access | None, python: str) -> str:
+    """Return the hint for installing modules that are missing on this machine (`access` is None) or on another host."""
+    if isinstance(access, DialedHosts):
+        return how_to_install(host, access, python, modules)
+    command = install_command(host, access, python, modules)
     return f"install it: {command}; if it is a file of yours, put it beside the script: --ship . copies it"
 
 
@@ -280,7 +282,7 @@ class HostsRefused(SpecError):
         self.findings = tuple(findings)
 
 
-def refuse_if_wrong(findings: Sequence[Finding], ssh: SshOptions) -> None:
+def refuse_if_wrong(findings: Sequence[Finding], access: Access) -> None:
     """Raise HostsRefused if there is a problem; its text has the table, and a hint for each host."""
     wrong = [finding for finding in findings if finding.problem]
     if not wrong:
@@ -290,9 +292,13 @@ def refuse_if_wrong(findings: Sequence[Finding], ssh: SshOptions) -> None:
     for finding in wrong:
         lines += [f"  {finding.label}: {finding.problem}"]
         lines += [f"    hint: {finding.hint}"] if finding.hint else []
-    doctor = ["farandole", "doctor", *ssh.flags, "-H", ",".join(finding.label for finding in wrong)]
-    hint = f"{shlex.join(doctor)} shows more"
-    raise HostsRefused("\n".join(lines), hint, wrong)
+    raise HostsRefused("\n".join(lines), _doctor([finding.label for finding in wrong], access), wrong)
+
+
+def _doctor(labels: Sequence[str], access: Access) -> str:
+    if isinstance(access, DialedHosts):
+        return "farandole doctor, where these hosts run, shows more"
+    return f"{shlex.join(['farandole', 'doctor', *access.flags, '-H', ','.join(labels)])} shows more"
 
 
 def render(findings: Sequence[Finding]) -> list[str]:

@@ -14,6 +14,7 @@ from farandole.control.launcher.agents.agent_client import AgentClient
 from farandole.control.launcher.agents.agent_lost import AgentLost
 from farandole.control.launcher.host_setup import preflight
 from farandole.control.launcher.host_setup.preflight import Finding
+from farandole.control.launcher.job.dialed_hosts import DialedHosts
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.machine import Machine
 from farandole.control.launcher.job.spec import LaunchSpec
@@ -63,7 +64,9 @@ class Preparation:
 
     def for_host(self, host: Host) -> Preparation:
         """Return the same preparation for a single host."""
-        spec = replace(self._spec, hosts=(host,), num_proc=host.slots, elastic=None)
+        access = self._spec.access
+        dialed = access if isinstance(access, DialedHosts) else None
+        spec = replace(self._spec, hosts=(host,), num_proc=host.slots, elastic=None, dialed=dialed)
         one = Preparation(spec, self._machine, self._console, self._log, self._job, self._spreads)
         one._manifest = self._manifest
         return one
@@ -89,12 +92,12 @@ class Preparation:
         Raises:
             SpecError: some hosts cannot run the job.
         """
-        findings = {agent.host.label: preflight.first_look(agent, self._spec.ssh) for agent in agents}
+        findings = {agent.host.label: preflight.first_look(agent, self._spec.access) for agent in agents}
         elsewhere = self._spreads or any(not agent.local for agent in agents)
         if elsewhere:
             for agent in agents:
                 self._choose_networks(agent, findings[agent.host.label])
-            preflight.refuse_if_wrong(list(findings.values()), self._spec.ssh)
+            preflight.refuse_if_wrong(list(findings.values()), self._spec.access)
         sites = {agent.host.label: self._site(agent, findings[agent.host.label]) for agent in agents}
         if self._manifest is not None:
             sites.update(await self._ship(self._manifest, agents, sites))
@@ -111,12 +114,12 @@ class Preparation:
                 agents,
                 findings,
                 {host.name: (host, self._environment(plan, host)) for host in plan.hosts},
-                self._spec.ssh,
+                self._spec.access,
             ),
             preflight.look_at_networks(agents, findings),
         )
         ordered = [findings[agent.host.label] for agent in agents]
-        preflight.refuse_if_wrong(ordered, self._spec.ssh)
+        preflight.refuse_if_wrong(ordered, self._spec.access)
         for line in preflight.render(ordered):
             self._log(line)
         # A host that names its machine is one of several there, as its user knows.

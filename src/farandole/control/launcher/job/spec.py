@@ -14,6 +14,7 @@ from typing import Any
 
 from farandole.base.settings.table import SETTINGS
 from farandole.control.agent.command_check import what_is_wrong
+from farandole.control.launcher.job.dialed_hosts import DialedHosts
 from farandole.control.launcher.job.elastic import Elastic
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.ssh_and_ship import ShipLimit, SshOptions
@@ -46,6 +47,9 @@ class LaunchSpec:
     """The hosts, which get workers in this order; each name counts as one host. Empty: this machine."""
     ssh: SshOptions = field(default_factory=SshOptions)
     """The ssh options for reaching other hosts."""
+    dialed: DialedHosts | None = None
+    """What hints say about hosts that dial the launcher; None: ssh leads to all hosts, unless host discovery says
+    otherwise."""
     network: tuple[str, ...] = ()
     """The networks between workers of different hosts: names of interfaces, addresses or networks; empty: the reachable
     ones, fastest first."""
@@ -88,6 +92,12 @@ class LaunchSpec:
         check_settings(self.settings)
         if self.elastic is not None and self.num_proc is not None:
             self.elastic.check_first_size(self.num_proc)
+
+    @property
+    def access(self) -> SshOptions | DialedHosts:
+        """The way to other hosts, for hints."""
+        dials = self.elastic is not None and self.elastic.hosts_dial
+        return self.dialed or (DialedHosts() if dials else self.ssh)
 
     @property
     def start_timeout(self) -> float:

@@ -94,14 +94,14 @@ async def _agents_on(
     context.console.show_status(None)
     try:
         if lost:
-            reached = {agent.host.label: preflight.first_look(agent, context.spec.ssh) for agent in agents}
+            reached = {agent.host.label: preflight.first_look(agent, context.spec.access) for agent in agents}
             preflight.refuse_if_wrong(
                 [
                     reached.get(host.label)
-                    or preflight.not_reached(host, host.slots or 0, lost[host.label], context.spec.ssh)
+                    or preflight.not_reached(host, host.slots or 0, lost[host.label], context.spec.access)
                     for host, _ in hosts
                 ],
-                context.spec.ssh,
+                context.spec.access,
             )
         context.log(f"{count(len(agents), 'host')} reached")
         yield agents

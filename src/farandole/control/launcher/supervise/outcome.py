@@ -101,7 +101,7 @@ def outcome_of(
     plan = _plan_of(workers, [record.rank for record in last])
     said = f"{first.exception}\n{first.stderr_tail.decode('utf-8', 'replace')}"
     better = end.hint or hint(plan.host_of(first.rank), said)
-    report = render_failure(plan, last, first, ended_at, better, spec.ssh)
+    report = render_failure(plan, last, first, ended_at, better, spec.access)
     if end.why:
         report = f"error: {end.why}\nfirst failure: {report.removeprefix('error: ')}"
     rank = world.index(first.rank) if first.rank in world else None

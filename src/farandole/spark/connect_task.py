@@ -1,0 +1,183 @@
+"""The part of a job on Spark Connect that runs in its tasks, which Spark starts together (a barrier stage).
+
+The launcher runs in the task of partition 0, because executors may not reach the client. The other tasks learn its
+address through Spark (`allGather`) and dial it. What the job has led to comes back as the rows of partition 0.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pickle
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from farandole.control.launcher.supervise.outcome import JobOutcome
+from farandole.errors import JobFailed
+from farandole.spark.driver import Options, run_job
+from farandole.spark.task import Slot
+from farandole.spark.use_spark import why_dialer_ended
+
+SCHEMA = "task long, at long, data binary"
+_LOST = "Spark has lost a task of the job, and with it a worker; Spark's log has the reason"
+# Bytes of one row: a message of Spark Connect takes 128 MB.
+_CHUNK = 1 << 20
+_MOST_LINES = 10_000
+_END_SECONDS = 30.0
+
+
+@dataclass
+class Answer:
+    """What the tasks have led to.
+
+    Attributes:
+        outcome: the outcome of the job, or the error for which it has none.
+        stdout: the last lines that workers have printed, and those of the launcher.
+        stderr: the same of their error output.
+    """
+
+    outcome: JobOutcome | Exception
+    stdout: str = ""
+    stderr: str = ""
+
+
+@dataclass
+class Tail:
+    """Keeps the last lines that are written to it."""
+
+    lines: deque[str] = field(default_factory=lambda: deque(maxlen=_MOST_LINES))
+
+    def write(self, text: str) -> None:
+        """Add text, which may end within a line."""
+        for line in text.splitlines(keepends=True):
+            if self.lines and not self.lines[-1].endswith("\n"):
+                self.lines[-1] += line
+            else:
+                self.lines.append(line)
+
+
+@dataclass(frozen=True)
+class Member:
+    """The function of all tasks of a job, for `mapInArrow`.
+
+    Each task yields rows with its number, their order, and data: in pieces, the pickled `Answer` of task 0, or the exit
+    code of the dialer in another one.
+
+    Attributes:
+        job: a name that no other job has.
+        call: the pickled function and arguments.
+        size: the number of tasks.
+        options: the user's options.
+    """
+
+    job: str
+    call: bytes
+    size: int
+    options: Options
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Serve in the task of a partition."""
+        import pyarrow as pa
+        from pyspark import BarrierTaskContext
+
+        context = BarrierTaskContext.get()
+        for _ in batches:
+            pass  # Spark expects that its rows are read.
+        number = context.partitionId()
+        with attempt(context, self.job) as is_first:
+            if not is_first:
+                result: Answer | int = Answer(JobFailed(_LOST, None, 1)) if number == 0 else 0
+            else:
+                result = self._lead(context) if number == 0 else self._follow(context)
+        data = pickle.dumps(result)
+        for at in range(0, len(data), _CHUNK):
+            yield pa.RecordBatch.from_pydict({"task": [number], "at": [at], "data": [data[at : at + _CHUNK]]})
+
+    def _lead(self, context: Any) -> Answer:
+        out, err = Tail(), Tail()
+        tasks = _Tasks(context)
+        try:
+            host = str(context.getTaskInfos()[0].address).rpartition(":")[0]
+            options = replace(self.options, stdout=out, stderr=err)
+            outcome: JobOutcome | Exception = run_job(host, tasks, self.call, self.size, None, options)
+        except Exception as error:
+            outcome = error
+            tasks.announce("")
+        return Answer(outcome, "".join(out.lines), "".join(err.lines))
+
+    def _follow(self, context: Any) -> int:
+        announced = context.allGather("")[0]
+        if not announced:
+            return 0
+        launcher, secret = json.loads(announced)
+        slot = Slot(launcher, bytes.fromhex(secret), self.options.start_timeout, self.options.env)
+        return slot.serve(f"task-{context.partitionId()}")
+
+
+@contextlib.contextmanager
+def attempt(context: Any, job: str) -> Iterator[bool]:
+    """Return whether this is Spark's first attempt to run the tasks of a job: a training must not begin anew unnoticed.
+
+    If a task is lost, Spark kills the others and starts all of them again, and Python is not told. So each task leaves
+    a file on its machine as long as it runs; tasks of a second attempt find one of a task that was killed.
+
+    Args:
+        context: the BarrierTaskContext.
+        job: the name of the job, which no other job has.
+    """
+    folder = Path(tempfile.gettempdir())
+    left = list(folder.glob(f"{job}.*"))
+    # The tasks of one attempt look before the first of them leaves a file.
+    if any(context.allGather("again" if left else "")):
+        for path in left:
+            path.unlink(missing_ok=True)
+        yield False
+        return
+    mark = folder / f"{job}.{context.partitionId()}"
+    mark.touch()
+    yield True
+    mark.unlink(missing_ok=True)
+
+
+class _Tasks:
+    """The tasks of the job, as the launcher in one of them sees them.
+
+    Args:
+        context: the BarrierTaskContext of this task.
+    """
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+        self._announced = False
+        self._code = 0
+        self._thread: threading.Thread | None = None
+
+    def begin(self, slot: Slot) -> None:
+        """Tell the other tasks where the launcher is, and serve it in this one."""
+        self.announce(json.dumps([slot.launcher, slot.secret.hex()]))
+
+        def work() -> None:
+            self._code = slot.serve("task-0")
+
+        self._thread = threading.Thread(target=work, name="farandole-task-0", daemon=True)
+        self._thread.start()
+
+    def announce(self, text: str) -> None:
+        """Tell the other tasks, which wait for this, where the launcher is; "" if there is none. No-op after once."""
+        if not self._announced:
+            self._announced = True
+            self._context.allGather(text)
+
+    def failure(self) -> str:
+        """Return why this task can run no worker; "" as long as it may."""
+        return why_dialer_ended(0, self._code)
+
+    def end(self, patience: float) -> None:
+        """Wait until this task serves no longer, as it does soon after the end of the launcher."""
+        if self._thread is not None:
+            self._thread.join(patience + _END_SECONDS)

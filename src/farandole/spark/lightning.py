@@ -1,0 +1,106 @@
+"""`LightningEstimator`: modules of Lightning as stages of `pyspark.ml`."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import cloudpickle  # type: ignore[import-untyped]
+import lightning
+import torch
+
+from farandole.errors import InvalidRequestError
+from farandole.spark.estimator import PARAMETERS, UNUSED, BaseEstimator
+from farandole.spark.lightning_training import LightningTask, best_of, train
+from farandole.spark.preparation import Rows
+from farandole.spark.torch import SHAPES, TorchModel
+
+__all__ = ["LightningEstimator", "LightningModel"]
+
+# What a module decides by itself.
+_OF_THE_MODULE = ("optimizer", "loss", "loss_weights", "metrics")
+
+
+class LightningEstimator(BaseEstimator):
+    """Trains a LightningModule on the rows of a DataFrame, on several workers.
+
+    A batch is a dict with a tensor for each column. Learning rates are those of one worker, and multiplied by their
+    number. Each row is used once in an epoch; of a last step with fewer rows than workers, the rows are left out. Rank
+    0 writes a checkpoint into the store after each epoch, and a `run_id` that the store has goes on from there.
+
+    Args:
+        parameters: by keywords; `explainParams()` lists them.
+
+    Raises:
+        TypeError: there is no such parameter.
+
+    Example:
+        >>> estimator = LightningEstimator(  # doctest: +SKIP
+        ...     num_proc=2, store=Store.create("/shared/store"), model=module,
+        ...     feature_cols=["x"], label_cols=["y"], epochs=10)
+        >>> estimator.fit(frame).transform(frame).show()  # doctest: +SKIP
+    """
+
+    PARAMETERS: ClassVar[Mapping[str, Any]] = {
+        **{name: declared for name, declared in PARAMETERS.items() if name not in (*_OF_THE_MODULE, "elastic")},
+        **SHAPES,
+        "callbacks": ([], "Lightning's callbacks; a ModelCheckpoint with monitor= decides which model is returned"),
+        "logger": (None, "a logger of Lightning's"),
+        "log_every_n_steps": (50, "steps between values for the logger"),
+        "trainer_args": ({}, "other arguments of Lightning's Trainer"),
+        "use_gpu": (True, "whether workers train on GPUs if there are any"),
+    }
+    UNUSED: ClassVar[Mapping[str, Any]] = {
+        **{name: why for name, why in UNUSED.items() if name != "callbacks"},
+        **dict.fromkeys(_OF_THE_MODULE, "the LightningModule has its own"),
+        "elastic": "the number of workers stays: use farandole.spark.run_elastic and the strategy farandole",
+        "num_gpus": "each worker uses one GPU, if there are any",
+        "loader_num_epochs": "an epoch has each row once",
+        "terminate_on_nan": "give trainer_args={'detect_anomaly': True}",
+        "profiler": "give it in trainer_args",
+        "debug_data_loader": "rows are read by farandole.parquet",
+        "train_async_data_loader_queue_size": "rows are read by farandole.parquet",
+        "val_async_data_loader_queue_size": "rows are read by farandole.parquet",
+    }
+    RUNS = "lightning"
+
+    def _function(self) -> Callable[[Any], Any]:
+        return train
+
+    def _task(self, rows: Rows, run: str) -> LightningTask:
+        module = self.value("model")
+        if not isinstance(module, lightning.LightningModule):
+            raise InvalidRequestError(
+                f"{type(module).__name__} is not a LightningModule: farandole.spark.torch.TorchEstimator trains other "
+                "modules of PyTorch."
+            )
+        return LightningTask(
+            **self._common(rows, run, cloudpickle.dumps((module, self.value("callbacks"), self.value("logger")))),
+            input_shapes=self.value("input_shapes"),
+            float_inputs=self.value("float_inputs"),
+            trainer_args={"log_every_n_steps": self.value("log_every_n_steps"), **self.value("trainer_args")},
+            use_gpu=self.value("use_gpu"),
+        )
+
+    def _model(self, checkpoint: bytes, run: str, result: Any, types: dict[str, Any]) -> LightningModel:
+        store, module = self.value("store"), cloudpickle.loads(cloudpickle.dumps(self.value("model")))
+        best = best_of(store.get_checkpoint_path(run))
+        state = store.read(best) if store.exists(best) else checkpoint
+        module.load_state_dict(torch.load(io.BytesIO(state), map_location="cpu", weights_only=False)["state_dict"])
+        return LightningModel(
+            model=module,
+            history=result["history"],
+            output_sizes=result["sizes"],
+            output_types=types,
+            run_id=run,
+            **{name: self.value(name) for name in ("feature_cols", "label_cols", *SHAPES)},
+        )
+
+
+class LightningModel(TorchModel):
+    """A trained module of Lightning, whose `forward` adds a column for each output to DataFrames.
+
+    Args:
+        parameters: by keywords; `explainParams()` lists them.
+    """

@@ -1,0 +1,129 @@
+"""DataFrames as Parquet files in a store, for training."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from farandole.errors import InvalidRequestError, SpecError
+from farandole.spark.store import Store
+
+try:
+    from pyspark.ml.functions import vector_to_array
+    from pyspark.ml.linalg import VectorUDT
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import BooleanType
+except ImportError as error:
+    raise SpecError("PySpark is not installed", "pip install 'farandole[spark]'") from error
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Where the data of a training are."""
+
+    train: str
+    """A URL in the store."""
+    val: str | None
+
+
+@contextlib.contextmanager
+def written(
+    dataset: Any, store: Store, columns: Sequence[str], files: int, validation: Any = None, seed: int = 0
+) -> Iterator[tuple[int, Rows]]:
+    """Write columns of a DataFrame into a store, with vectors as arrays, and remove them afterwards.
+
+    Args:
+        dataset: the DataFrame.
+        store: the store.
+        columns: the names of the columns.
+        files: the number of files for each part.
+        validation: a fraction of the rows, or a column; see `BaseEstimator`.
+        seed: chooses the rows of the fraction.
+
+    Returns:
+        The number of the data set in the store, and where the rows are.
+
+    Raises:
+        ValueError: there is no such column, or the fraction is not valid.
+    """
+    if missing := [name for name in columns if name not in dataset.columns]:
+        raise InvalidRequestError(f"the DataFrame has no column {missing[0]!r}: it has {', '.join(dataset.columns)}.")
+    index = time.time_ns()
+    rows = Rows(store.get_train_data_path(index), store.get_val_data_path(index) if validation else None)
+    paths = [path for path in (rows.train, rows.val) if path is not None]
+    try:
+        for part, path in zip(_parts(dataset, validation, seed), paths, strict=True):
+            part.select([as_array(dataset.schema[name]) for name in columns]).repartition(files).write.parquet(path)
+        yield index, rows
+    finally:
+        for path in paths:
+            store.remove(path)
+
+
+def _parts(dataset: Any, validation: Any, seed: int) -> list[Any]:
+    """Return the rows of the training and, if there are any, those of the validation."""
+    if not validation:
+        return [dataset]
+    if isinstance(validation, str):
+        if validation not in dataset.columns:
+            raise InvalidRequestError(f"validation={validation!r} is not a column of the DataFrame.")
+        is_flag = isinstance(dataset.schema[validation].dataType, BooleanType)
+        chosen = F.col(validation) if is_flag else F.col(validation) > 0
+        chosen = F.coalesce(chosen, F.lit(False))
+        return [dataset.filter(~chosen), dataset.filter(chosen)]
+    if not 0 < validation < 1:
+        raise InvalidRequestError(f"validation={validation} is not a fraction below 1, nor a column.")
+    return list(dataset.randomSplit([1.0 - validation, validation], seed=seed))
+
+
+def as_array(field: Any) -> Any:
+    """Return a column of a DataFrame, as an array if it has vectors."""
+    column = F.col(field.name)
+    return vector_to_array(column, "float32").alias(field.name) if isinstance(field.dataType, VectorUDT) else column
+
+
+@contextlib.contextmanager
+def prepare_data(
+    num_processes: int,
+    store: Store,
+    df: Any,
+    label_columns: Sequence[str],
+    feature_columns: Sequence[str] | None = None,
+    validation: Any = None,
+    sample_weight_col: str | None = None,
+    partitions_per_process: int = 10,
+) -> Iterator[int]:
+    """Write a DataFrame once for several trainings by `fit_on_parquet(dataset_idx=)`; afterwards, remove the files.
+
+    Args:
+        num_processes: the number of workers.
+        store: the store of the estimators.
+        df: the DataFrame.
+        label_columns: the columns of the labels.
+        feature_columns: the columns of the inputs; None: all others.
+        validation: a fraction of the rows, or a column that is true or above 0 for rows of validation.
+        sample_weight_col: the column of the rows' weights.
+        partitions_per_process: Parquet files for each worker.
+
+    Returns:
+        The number of the data set.
+
+    Raises:
+        ValueError: there are no labels or no such column, or a number is not valid.
+
+    Example:
+        >>> with prepare_data(2, store, frame, label_columns=["y"]) as index:  # doctest: +SKIP
+        ...     models = [each.fit_on_parquet(dataset_idx=index) for each in estimators]
+    """
+    if not label_columns:
+        raise InvalidRequestError("label_columns= is empty: name the columns of the labels.")
+    if num_processes < 1 or partitions_per_process < 1:
+        raise InvalidRequestError("num_processes and partitions_per_process must be 1 or more.")
+    others = {*label_columns, sample_weight_col, validation if isinstance(validation, str) else None}
+    features = feature_columns or [name for name in df.columns if name not in others]
+    columns = [*dict.fromkeys([*features, *label_columns, *filter(None, [sample_weight_col])])]
+    with written(df, store, columns, num_processes * partitions_per_process, validation) as (index, _):
+        yield index
