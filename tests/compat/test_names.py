@@ -237,7 +237,7 @@ def test_built_parts_are_known_before_init() -> None:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("horovod.spark.lightning.estimator", "the estimators are horovod.spark.torch"),
+        ("horovod.spark.data_loaders", "the estimators are horovod.spark.torch"),
         ("horovod._keras.callbacks", "horovod.keras is there"),
         ("horovod.tensorflow.gradient_aggregation", "backward_passes_per_step"),
         ("horovod.runner.http.http_server", "inside of Horovod's launcher"),

@@ -49,7 +49,10 @@ def test_pairs_for_the_configuration() -> None:
 
 @pytest.mark.parametrize(
     ("missing", "instead"),
-    [("horovod.spark.lightning", "horovod.spark.torch.TorchEstimator"), ("horovod.spark.common.util", "fit prepares")],
+    [
+        ("horovod.spark.data_loaders", "horovod.spark.torch.TorchEstimator"),
+        ("horovod.spark.common.cache", "prepare_data removes its files"),
+    ],
 )
 def test_what_is_there_instead_of_a_missing_module_is_told(missing: str, instead: str) -> None:
     with pytest.raises(ImportError, match=instead):

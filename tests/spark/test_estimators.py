@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from spark_sessions import start_spark
 
 from farandole.spark.backend import Backend
+from farandole.spark.preparation import prepare_data
 from farandole.spark.store import Store
 from farandole.spark.torch import TorchEstimator, TorchModel
 
@@ -238,3 +239,99 @@ def test_keras_model_is_trained_saved_and_loaded(frame: Any, tmp_path: Path, wor
     assert errors(KerasModel.load(str(tmp_path / "model")), both) == errors(trained, both)
     more = fitted.setEpochs(9).fit(both)
     assert more.getHistory()["loss"][:8] == history["loss"] and len(more.getHistory()["loss"]) == 9
+
+
+def lightning_module() -> Any:
+    import lightning
+
+    class Line(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.line = torch.nn.Linear(2, 1)
+
+        def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return self.line(torch.stack([a, b], dim=1))
+
+        def training_step(self, batch: dict[str, torch.Tensor], index: int) -> torch.Tensor:
+            loss = F.mse_loss(self(batch["a"], batch["b"]).flatten(), batch["y"])
+            self.log("loss", loss, on_epoch=True, on_step=False, sync_dist=True)
+            return loss
+
+        def validation_step(self, batch: dict[str, torch.Tensor], index: int) -> None:
+            self.log("val_loss", F.mse_loss(self(batch["a"], batch["b"]).flatten(), batch["y"]), sync_dist=True)
+
+        def configure_optimizers(self) -> Any:
+            optimizer = torch.optim.SGD(self.parameters(), lr=0.05)
+            return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 100)]
+
+    torch.manual_seed(0)
+    return Line()
+
+
+def lightning_estimator(folder: Path, **parameters: Any) -> Any:
+    from farandole.spark.lightning import LightningEstimator
+
+    given = {
+        "store": Store.create(str(folder)),
+        "model": lightning_module(),
+        "feature_cols": ["a", "b"],
+        "label_cols": ["y"],
+        "validation": 0.2,
+        "batch_size": 8,
+        "epochs": 8,
+        "run_id": "lightning",
+        "use_gpu": False,
+        "verbose": 0,
+    }
+    return LightningEstimator(**{**given, **parameters})
+
+
+@pytest.mark.parametrize("workers", [{"num_proc": 2}, {"backend": Here()}])
+def test_module_of_lightning_is_trained_saved_loaded_and_goes_on(
+    frame: Any, tmp_path: Path, workers: dict[str, Any]
+) -> None:
+    from farandole.spark.lightning import LightningModel
+
+    fitted = lightning_estimator(tmp_path, **workers)
+    trained = fitted.fit(frame)
+    history = trained.getHistory()
+    assert len(history["val_loss"]) == len(history["loss"]) == 8
+    assert history["loss"][-1] < 0.05 < history["loss"][0]
+    assert errors(trained, frame) < 0.5
+    trained.save(str(tmp_path / "model"))
+    assert errors(LightningModel.load(str(tmp_path / "model")), frame) == errors(trained, frame)
+    checkpoint = torch.load(tmp_path / "runs/lightning/checkpoint", weights_only=False)
+    assert checkpoint["optimizer_states"][0]["param_groups"][0]["lr"] == pytest.approx(0.05)
+    more = fitted.setEpochs(9).fit(frame)
+    assert more.getHistory()["loss"][:8] == history["loss"] and len(more.getHistory()["loss"]) == 9
+
+
+def test_best_model_of_lightning_is_returned(frame: Any, tmp_path: Path) -> None:
+    from lightning.pytorch.callbacks import ModelCheckpoint
+
+    # With this rate, the training diverges: the first epoch is the best one.
+    module = lightning_module()
+    module.configure_optimizers = lambda: torch.optim.SGD(module.parameters(), lr=3.0)
+    best = ModelCheckpoint(monitor="val_loss")
+    model = lightning_estimator(tmp_path, backend=Here(), model=module, callbacks=[best], epochs=3).fit(frame)
+    first = lightning_estimator(tmp_path / "one", backend=Here(), model=module, epochs=1).fit(frame)
+    assert errors(model, frame) == errors(first, frame)
+
+
+def test_other_modules_are_not_lightnings(frame: Any, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"Linear is not a LightningModule: farandole\.spark\.torch\.TorchEstimator"):
+        lightning_estimator(tmp_path, model=torch.nn.Linear(2, 1), backend=Here()).fit(frame)
+    with pytest.warns(UserWarning, match="optimizer does nothing here: the LightningModule has its own"):
+        lightning_estimator(tmp_path, optimizer=torch.optim.SGD([torch.zeros(1)], lr=0.1))
+
+
+def test_data_are_prepared_once_for_several_trainings(frame: Any, tmp_path: Path) -> None:
+    fitted = estimator(tmp_path)
+    with prepare_data(1, fitted.getStore(), frame, label_columns=["y"], feature_columns=["a", "b"]) as index:
+        first, second = (fitted.fit_on_parquet(dataset_idx=index) for _ in range(2))
+    assert errors(first, frame) < 0.3 and errors(second, frame) < 0.3
+    assert not list(tmp_path.glob("intermediate*"))
+    with pytest.raises(ValueError, match="label_columns= is empty"), prepare_data(1, Store.create("/x"), frame, []):
+        pass
+    with pytest.raises(ValueError, match="has no column 'z'"), prepare_data(1, Store.create("/x"), frame, ["z"]):
+        pass

@@ -54,9 +54,10 @@ HOMES = {
 }
 
 _ESTIMATORS = (
-    "is not there: the estimators are horovod.spark.torch.TorchEstimator and horovod.spark.keras.KerasEstimator"
+    "is not there: the estimators are horovod.spark.torch.TorchEstimator, horovod.spark.keras.KerasEstimator and "
+    "horovod.spark.lightning.TorchEstimator"
 )
-_PREPARED = "is not there: fit prepares the data by itself, and fit_on_parquet reads files that you have written"
+_PREPARED = "is not there: horovod.spark.common.util.prepare_data removes its files when it ends"
 _INSIDE = "is not there: it was the inside of Horovod's launcher, and farandole's works otherwise"
 _AGGREGATION = "is not there: pass backward_passes_per_step to DistributedOptimizer"
 
@@ -66,8 +67,6 @@ MISSING = {
     "horovod.tensorflow.gradient_aggregation": _AGGREGATION,
     "horovod.tensorflow.gradient_aggregation_eager": _AGGREGATION,
     "horovod.spark.common.cache": _PREPARED,
-    "horovod.spark.common.util": _PREPARED,
-    "horovod.spark.lightning": _ESTIMATORS,
     "horovod.spark.tensorflow": _ESTIMATORS,
     "horovod.spark.data_loaders": _ESTIMATORS,
     "horovod.spark.driver": _INSIDE,

@@ -56,7 +56,8 @@ def run_elastic(
         fn: the function, called in every worker as `fn(*args, **kwargs)`. It travels by cloudpickle.
         args: positional arguments.
         kwargs: keyword arguments.
-        num_proc: the number of workers at the beginning; None: Spark's default parallelism.
+        num_proc: the most workers of the first world, which begins with `min_num_proc` if others come later; None:
+            Spark's default parallelism.
         min_num_proc: the least number of workers; with fewer, the job waits. None: `num_proc`, or with dynamic
             allocation its minimum.
         max_num_proc: the most workers; None: `num_proc`, or with dynamic allocation its maximum.

@@ -1,0 +1,23 @@
+"""`horovod.spark.lightning`: the names of Horovod's, whose inputs become floating-point numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from farandole.spark import lightning
+from farandole.spark.lightning import LightningModel as TorchModel
+
+__all__ = ["TorchEstimator", "TorchModel"]
+
+
+class TorchEstimator(lightning.LightningEstimator):
+    """Trains a LightningModule on the rows of a DataFrame, whose integers become floating-point numbers.
+
+    Otherwise as `farandole.spark.lightning.LightningEstimator`.
+    """
+
+    PARAMETERS: ClassVar[Mapping[str, Any]] = {
+        **lightning.LightningEstimator.PARAMETERS,
+        "float_inputs": (True, "whether integers in feature_cols become floating-point numbers"),
+    }
