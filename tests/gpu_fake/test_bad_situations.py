@@ -26,8 +26,9 @@ def sum_of_ones():
         ({"FAKE_GPU_DRIVER_VERSION": "11020"}, "driver is of CUDA 11.2, which is too old. Install one for CUDA 11.4"),
         ({"FAKE_NCCL_VERSION": "21805", "FARANDOLE_GPU": "nccl"}, "is NCCL 2.18.5, and 2.19 or newer is needed"),
         ({"FARANDOLE_NCCL_LIBRARY": "/none.so", "FARANDOLE_GPU": "nccl"}, "NCCL cannot be loaded (/none.so: cannot"),
+        ({"FAKE_GPU_MIG": "1", "FARANDOLE_GPU": "nccl"}, "Duplicate GPU detected : rank 1 and rank 0 both on"),
     ],
-    ids=["old driver", "old nccl", "no nccl"],
+    ids=["old driver", "old nccl", "no nccl", "MIG"],
 )
 def test_every_rank_is_told_what_is_missing(worlds_with, variables, words):
     for told in worlds_with(**variables).run(2, sum_of_ones):
@@ -36,11 +37,14 @@ def test_every_rank_is_told_what_is_missing(worlds_with, variables, words):
 
 @pytest.mark.parametrize(
     "variables",
-    [{"FAKE_NCCL_VERSION": "21805"}, {"FARANDOLE_NCCL_LIBRARY": "/none.so"}],
-    ids=["old nccl", "no nccl"],
+    [{"FAKE_NCCL_VERSION": "21805"}, {"FARANDOLE_NCCL_LIBRARY": "/none.so"}, {"FAKE_GPU_MIG": "1"}],
+    ids=["old nccl", "no nccl", "MIG"],
 )
 def test_without_nccl_tensors_go_through_host_memory(worlds_with, variables):
-    assert worlds_with(**variables).run(2, sum_of_ones) == [2.0, 2.0]
+    worlds = worlds_with(**variables)
+    # NCCL is refused beside the first of them.
+    for _ in range(10):
+        assert worlds.run(2, sum_of_ones) == [2.0, 2.0]
 
 
 def test_a_child_of_a_process_that_has_used_its_gpu(worlds):

@@ -63,7 +63,7 @@ void copy_text(char* target, int length, const std::string& text) {
 }
 
 // "<domain>:<bus>:<device>.0". Devices of another FAKE_GPU_HOST may have the same, as in reality.
-int bus_of(Device device) { return 0x10 + Gpu::get().number_of(device); }
+int bus_of(Device device) { return 0x10 + (text("FAKE_GPU_MIG") == "1" ? 0 : Gpu::get().number_of(device)); }
 
 // A thread that uses CUDA at the end of a process sees nothing of this: the state is never destroyed.
 [[gnu::destructor]] void report_leaks() {

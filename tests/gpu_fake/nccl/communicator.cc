@@ -120,9 +120,6 @@ Result Comm::connect(const UniqueId& id, std::string& why) {
   hello.version = version();
   const char* const shares = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
   hello.may_share_gpu = shares != nullptr && std::strcmp(shares, "1") == 0 ? 1 : 0;
-  gpu_fake::Uuid uuid;
-  gpu_fake::cuDeviceGetUuid_v2(&uuid, device);
-  std::memcpy(hello.uuid, uuid.bytes, sizeof hello.uuid);
   const char* const host = std::getenv("FAKE_GPU_HOST");
   hello.host = std::hash<std::string>{}(host == nullptr ? "" : host);
   gpu_fake::cuDeviceGetAttribute(&hello.bus, gpu_fake::kDevicePciBusId, device);

@@ -125,8 +125,8 @@ class Hub {
           return refuse("Mismatched NCCL version detected : rank %d version %d rank %d version %d", other.rank,
                         other.version, one.rank, one.version);
         }
-        const bool is_one_gpu =
-            other.host == one.host && other.bus == one.bus && std::memcmp(other.uuid, one.uuid, sizeof one.uuid) == 0;
+        // Instances of MIG have one bus, and UUIDs of their own.
+        const bool is_one_gpu = other.host == one.host && other.bus == one.bus;
         const bool is_allowed = one.version >= 23000 && one.may_share_gpu != 0 && other.may_share_gpu != 0;
         if (is_one_gpu && !is_allowed) {
           return refuse("Duplicate GPU detected : rank %d and rank %d both on CUDA device %x", one.rank, other.rank,

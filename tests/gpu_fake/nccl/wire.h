@@ -29,7 +29,6 @@ struct Hello {
   int32_t size;
   int32_t version;
   int32_t may_share_gpu;
-  char uuid[16];
   uint64_t host;
   int32_t bus;
 };
