@@ -1,4 +1,4 @@
-"""Collectives on values: Python's numbers, NumPy's arrays, tensors of the backend that Keras uses."""
+"""Collectives on values: Python's numbers, NumPy's arrays, and tensors of Keras' backend."""
 
 from __future__ import annotations
 

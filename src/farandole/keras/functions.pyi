@@ -79,7 +79,7 @@ def reducescatter(
 ) -> Any:
     """Reduce a value over all ranks of a process set, and return this rank's rows of the result.
 
-    The first dimension is divided among the ranks, in rank order; where it does not come out even, the first ranks get
+    The first dimension is divided among the ranks, in rank order; if it cannot be divided equally, the first ranks get
     one row more.
 
     Args:
@@ -101,7 +101,7 @@ def reduce(
 ) -> Any:
     """Reduce a value over all ranks of a process set, and return the result on the root.
 
-    Other ranks get back what they gave.
+    Other ranks return their input.
 
     Args:
         value: a number, an array or a tensor; the result is a tensor. With Keras 2 in a session of TensorFlow 1, the

@@ -250,7 +250,7 @@ def alltoall(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """Give rows of the array to every rank of a process set, and return those that all ranks gave to this one.
+    """Send rows of the array to every rank of a process set, and return those that all ranks sent to this one.
 
     Ranks may differ in the first dimension only.
 
@@ -262,8 +262,8 @@ def alltoall(
         process_set: the ranks that take part.
 
     Returns:
-        Without splits, the rows received, in rank order. With splits, a pair of them and of `received_splits`: how many
-        rows came from each rank, int32 (int64 if a number does not fit), on the device of `splits`.
+        Without splits, the rows received, in rank order. With splits, a pair of these and `received_splits`: the number
+        of rows from each rank, int32 (int64 if a number does not fit), on the device of `splits`.
 
     Raises:
         ValueError: the call is wrong by itself.
@@ -292,7 +292,7 @@ def reducescatter(
 ) -> NDArray[Any]:
     """Reduce an array over all ranks of a process set, and return this rank's rows of the result.
 
-    The first dimension is divided among the ranks, in rank order; where it does not come out even, the first ranks get
+    The first dimension is divided among the ranks, in rank order; if it cannot be divided equally, the first ranks get
     one row more.
 
     Args:
@@ -357,7 +357,7 @@ def reduce(
 ) -> NDArray[Any]:
     """Reduce an array over all ranks of a process set, and return the result on the root.
 
-    Other ranks get back what they gave.
+    Other ranks return their input.
 
     Args:
         tensor: an array, or what `numpy.asarray` makes one of; of the same element type on all ranks.

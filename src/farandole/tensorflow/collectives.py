@@ -1,8 +1,8 @@
 """The calls behind TensorFlow's functions for collectives; `functions` has the functions.
 
 Each works in eager mode, in a `tf.function`, and in a graph of `tf.compat.v1`. Ranks' calls match by name: in a graph,
-the default is made of the tensor's name, so that ranks which trace in another order still match; in eager mode, unnamed
-calls match by their order.
+the default is derived from the tensor's name, so that ranks that trace in another order still match; in eager mode,
+unnamed calls match by their order.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class TensorFlowDialect(Dialect):
     everywhere = ("ignore_name_scope",)
 
     def whole_numbers(self, numbers: Any, like: Any) -> Any:
-        """Return the argument, which is a tensor already."""
+        """Return the argument, which is already a tensor."""
         return numbers
 
 
@@ -141,7 +141,7 @@ def _grouped_runner(collective: Collective, form: Form) -> Runner:
 
 
 def _with_tensors(options: Options) -> Options:
-    """Return options so that those which are inputs of an op are tensors."""
+    """Return options in which those that are inputs of an op are tensors."""
     if options.get("splits") is None:
         return options
     return {**options, "splits": checks.splits_of(options["splits"])}
@@ -183,7 +183,7 @@ def broadcast_(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
-    """Give variables the root's values, and return these."""
+    """Assign the root's values to variables, and return the values."""
     variables = list(variables)
     for variable in variables:
         checks.writable(variable)

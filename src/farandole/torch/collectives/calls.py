@@ -1,4 +1,4 @@
-"""Calls of an optimizer, which names its own tensors and waits for its own calls."""
+"""Calls for an optimizer, which names its tensors and waits for its calls itself."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def allreduce_call(
     postscale: float,
     group: int,
 ) -> Call:
-    """Return a call that reduces each tensor into its output (None: a new one), under the full name given.
+    """Return a call that reduces each tensor into its output (None: a new one), under its full name.
 
     The result is the outputs.
     """
@@ -57,10 +57,10 @@ def compressed_call(
     postscale: float,
     group: int,
 ) -> Call:
-    """Return a call as `allreduce_call` does, with a compression that is a part of the reduction.
+    """Return a call like `allreduce_call`, with a compression that is a part of the reduction.
 
     Raises:
-        ValueError: the reduction or a tensor's type cannot have this compression.
+        ValueError: this compression does not support the reduction or a tensor's type.
     """
     options = {"op": op, "prescale": prescale, "postscale": postscale}
     return compressed.compressed_call(FRONT, session, compression, tensors, outputs, names, options, group)
@@ -69,7 +69,7 @@ def compressed_call(
 def gather_member(
     session: Session, group: int, name: str, tensor: torch.Tensor, taken: Callable[[Received], Any] | None = None
 ) -> Member:
-    """Gather a tensor. The result is a `Received`, or the result of `taken` for it."""
+    """Return a member that gathers a tensor. Its result is a `Received`, or the result of `taken` for it."""
     return calls.member(session, group, name, FRONT, ALLGATHER, tensor, None, {}, global_process_set, taken)
 
 

@@ -52,8 +52,8 @@ def allreduce(
     """Reduce a tensor over all ranks of a process set and return the result, the same on all of them.
 
     Differentiable. The gradient of Average, Sum and Adasum is the same reduction of the gradients; of Min and Max, the
-    sum of the gradients where this rank's element is the result, shared by those that have it; of Product, the sum of
-    the gradients times the product of the other ranks' elements.
+    sum of the gradients where this rank's element is the result, shared equally; of Product, the sum of the gradients
+    times the product of the other ranks' elements.
 
     Args:
         tensor: contiguous; of the same element type on all ranks.
@@ -165,7 +165,7 @@ def allgather(
 
     Ranks may differ in the first dimension only, which may be 0.
 
-    Differentiable. The gradient is the average of the gradients, of which each rank takes the rows it gave.
+    Differentiable. The gradient is the average of the gradients, of which each rank takes the rows of its input.
 
     Args:
         tensor: contiguous; of the same element type on all ranks.
@@ -258,11 +258,11 @@ def alltoall(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """Give rows of the tensor to every rank of a process set, and return those that all ranks gave to this one.
+    """Send rows of the tensor to every rank of a process set, and return those that all ranks sent to this one.
 
     Ranks may differ in the first dimension only.
 
-    Differentiable. Gradients go back the way the rows came; rows that were not sent have zero.
+    Differentiable. Gradients are sent back to the ranks that sent the rows; rows that were not sent have zero.
 
     Args:
         tensor: contiguous; of the same element type on all ranks.
@@ -272,8 +272,8 @@ def alltoall(
         process_set: the ranks that take part.
 
     Returns:
-        Without splits, the rows received, in rank order. With splits, a pair of them and of `received_splits`: how many
-        rows came from each rank, int32 (int64 if a number does not fit), on the device of `splits`.
+        Without splits, the rows received, in rank order. With splits, a pair of these and `received_splits`: the number
+        of rows from each rank, int32 (int64 if a number does not fit), on the device of `splits`.
 
     Raises:
         ValueError: the call is wrong by itself.
@@ -302,7 +302,7 @@ def reducescatter(
 ) -> torch.Tensor:
     """Reduce a tensor over all ranks of a process set, and return this rank's rows of the result.
 
-    The first dimension is divided among the ranks, in rank order; where it does not come out even, the first ranks get
+    The first dimension is divided among the ranks, in rank order; if it cannot be divided equally, the first ranks get
     one row more.
 
     Differentiable. There is a gradient for Average and Sum: all ranks' gradients, gathered; for Sum times the number of
@@ -370,10 +370,10 @@ def reduce(
 ) -> torch.Tensor:
     """Reduce a tensor over all ranks of a process set, and return the result on the root.
 
-    Other ranks get back what they gave.
+    Other ranks return their input.
 
-    Differentiable. There is a gradient for Average and Sum: that of the root's result, on every rank. What other ranks
-    get back has no part in it.
+    Differentiable. There is a gradient for Average and Sum: that of the root's result, on every rank. The results of
+    other ranks do not contribute.
 
     Args:
         tensor: contiguous; of the same element type on all ranks.

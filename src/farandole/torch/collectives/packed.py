@@ -1,4 +1,4 @@
-"""Tensors of a GPU that travel in one request, because each request costs kernels and events, whatever its size."""
+"""Tensors of a GPU that are sent in one request, because each request costs kernels and events, whatever its size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Packed(NamedTuple):
         sent: the tensor that each request reads.
         received: the tensor that each request writes.
         names: the name of each request.
-        pieces: the result of each tensor; it lies in one of `received`.
+        pieces: the result of each tensor; it is in one of `received`.
     """
 
     sent: list[torch.Tensor]
@@ -27,7 +27,7 @@ class Packed(NamedTuple):
 def packed(tensors: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], names: Sequence[str]) -> Packed:
     """Copy tensors of one GPU and element type into one tensor, which is reduced in place.
 
-    A tensor that is alone, or on the host, where the engine fuses requests, is sent from its own memory to its output.
+    A single tensor, or one on the host, where the engine fuses requests, is sent from its own memory to its output.
 
     Args:
         tensors: the tensors, of any shapes.

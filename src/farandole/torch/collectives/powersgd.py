@@ -7,15 +7,15 @@ For the sum M of all ranks' matrices [n, m], one step of subspace iteration find
     Q = M^T P    [m, r]  as before; Q is summed
     M ~ P Q^T
 
-Q is kept for the next step, where it begins near the right directions. The part of a rank's own matrix that P Q^T omits
-is its residual, which the rank adds to its next matrix.
+Q is kept for the next step, in which it is already near the right directions. The part of a rank's own matrix that P
+Q^T omits is its residual, which the rank adds to its next matrix.
 
-The products of a rank's own matrix are left to torch. What all ranks compute from the sums, they compute from the
-same bits by elementwise operations alone, which are exact roundings on every processor: so all end with the same bits,
-whatever their matrix libraries do. On a GPU no number is read meanwhile, because that would wait for the GPU.
+The products of a rank's own matrix are computed by torch. All ranks compute on the sums, which have the same bits, only
+by elementwise operations, which are exactly rounded on every processor: so all have the same results, whatever their
+matrix libraries do. On a GPU, no number is read meanwhile, because that would wait for the GPU.
 
-A call has two rounds. Waiting for the first of several calls begins the second round of all of them, so that a step of
-an optimizer takes two rounds, and not two for each matrix. On a GPU, a round of a call is one request.
+A call has two rounds. Waiting for the first of several calls begins the second round of all, so that a step of an
+optimizer has two rounds in total, and not two for each matrix. On a GPU, a round of a call is one request.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def powersgd_call(
 ) -> Call:
     """Return a call that reduces tensors; its result is the tuple of outputs (a new one for None).
 
-    Tensors are sent as they are if two thin matrices would not be smaller, or if they do not have floating-point
+    Tensors are sent uncompressed if two thin matrices would not be smaller, or if they do not have floating-point
     numbers.
 
     Raises:
@@ -92,7 +92,7 @@ def powersgd_call(
 
 
 def is_worth_factoring(tensor: torch.Tensor, rank: int) -> bool:
-    """Return whether two thin matrices of this rank have fewer elements than the tensor, taken as a matrix."""
+    """Return whether two thin matrices of this rank have fewer elements than the tensor, viewed as a matrix."""
     if tensor.dim() < 2 or tensor.numel() == 0 or not tensor.is_floating_point():
         return False
     rows = tensor.shape[0]
@@ -104,7 +104,7 @@ class State:
 
     Attributes:
         residual: [n, m], the part that was not sent.
-        directions: Q, [m, r], with which the next step begins.
+        directions: Q, [m, r], for the beginning of the next step.
     """
 
     def __init__(self, tensor: torch.Tensor, rank: int, name: str) -> None:
@@ -123,7 +123,7 @@ class State:
         return drawn.to(self.residual)
 
     def begin_next_at(self, directions: torch.Tensor) -> None:
-        """Keep Q. A zero column would stay zero for ever, so it is replaced by a random one."""
+        """Keep Q. A zero column would stay zero forever, so it is replaced by a random one."""
         usable = directions.isfinite().all(0) & directions.any(0)
         spare = self._random(*directions.shape) if self._spare is None else self._spare
         self.directions = torch.where(usable, directions, spare)
@@ -144,7 +144,7 @@ class Matrix:
     def __init__(
         self, tensor: torch.Tensor, result: torch.Tensor, name: str, state: State, prescale: float, *, keeps: bool
     ) -> None:
-        """Describe the part; `keeps`: whether the unsent rest stays in the state."""
+        """Create the part; `keeps`: whether the state keeps the unsent rest."""
         self._result = result
         self.name = name
         self._state = state
@@ -159,7 +159,7 @@ class Matrix:
         return self._own @ self._state.directions
 
     def second_factor(self, summed: torch.Tensor) -> torch.Tensor:
-        """Return this rank's part of Q, given the sum of P. The part that P Q^T omits stays in the residual."""
+        """Return this rank's part of Q, given the sum of P. The part that P Q^T omits remains in the residual."""
         self._basis = orthonormal(summed)
         weights = self._own.t() @ self._basis
         if self._keeps:
@@ -188,7 +188,7 @@ class Plain:
     def __init__(
         self, parts: Sequence[tuple[torch.Tensor, torch.Tensor, str]], reduce: Callable[[Packed], Call]
     ) -> None:
-        """Make the call, which is not submitted yet."""
+        """Create the call, without submitting it."""
         self._results = [result for _, result, _ in parts]
         self._sent = packed([tensor.detach() for tensor, _, _ in parts], self._results, [name for _, _, name in parts])
         self.call = reduce(self._sent)
@@ -214,7 +214,7 @@ class PowerSGDCall:
         postscale: float,
         results: tuple[torch.Tensor, ...],
     ) -> None:
-        """Describe the call, with the arguments of `powersgd_call`."""
+        """Create the call, with the arguments of `powersgd_call`."""
         self._memory = memory
         self._plain = plain
         self._matrices = matrices
@@ -255,7 +255,7 @@ class PowerSGDCall:
 
     @torch.no_grad()
     def go_on(self) -> None:
-        """Wait for the first round, and begin the second one. `result` raises errors of this."""
+        """Wait for the first round, and begin the second one. Errors are raised by `result`."""
         with self._lock:
             if self._second is not None or self._error is not None:
                 return
@@ -297,7 +297,7 @@ class PowerSGDCall:
         return self._first is not None
 
     def done(self) -> bool:
-        """Return whether `wait` would return at once, after beginning the second round if it is time."""
+        """Return whether `wait` would return at once; begin the second round if this is due."""
         if self._first is None or (self._second is None and self._error is None and not self._first.done()):
             return False
         self.go_on()
@@ -307,9 +307,9 @@ class PowerSGDCall:
 def orthonormal(columns: torch.Tensor) -> torch.Tensor:
     """Return orthonormal columns with the same span as these, [n, r]; zeros where a column depends on earlier ones.
 
-    With the same bits on every processor: the products of all pairs of columns in float64, by elementwise operations,
-    then a Cholesky decomposition of their matrix [r, r], on the host in Python's numbers. NaN if anything is not
-    finite.
+    The result has the same bits on every processor: the products of all pairs of columns in float64, by elementwise
+    operations, then a Cholesky decomposition of their matrix [r, r], on the host in Python's numbers. NaN if any input
+    is not finite.
     """
     wide = columns.to(torch.float64)
     matrix = _sum_of_rows(wide.unsqueeze(2) * wide.unsqueeze(1))
@@ -337,7 +337,7 @@ def orthonormal(columns: torch.Tensor) -> torch.Tensor:
 
 
 def _orthonormal_on_device(columns: torch.Tensor, products: torch.Tensor) -> torch.Tensor:
-    """Return what `orthonormal` returns, without reading a number: each round decomposes the rest of the columns.
+    """Return the same as `orthonormal`, without reading a number: each round decomposes the remaining columns.
 
     Products and differences are separate operations, because a fused one might be rounded only once.
 
@@ -361,7 +361,7 @@ def _orthonormal_on_device(columns: torch.Tensor, products: torch.Tensor) -> tor
 
 
 def _sum_of_rows(rows: torch.Tensor) -> torch.Tensor:
-    """Return the sum along the first dimension, always added up in the same order."""
+    """Return the sum along the first dimension, always added in the same order."""
     count = rows.shape[0]
     while count > 1:
         half = (count + 1) // 2
@@ -373,7 +373,8 @@ def _sum_of_rows(rows: torch.Tensor) -> torch.Tensor:
 def write_product(basis: torch.Tensor, weights: torch.Tensor, result: torch.Tensor) -> None:
     """Write basis [n, r] times the transpose of weights [m, r] to `result`, of n m elements.
 
-    Column by column, each product rounded before it is added: the same bits on every processor.
+    Each column is added separately, and each product is rounded before it is added: so the bits are the same on every
+    processor.
     """
     rows, columns = basis.shape[0], weights.shape[0]
     target = result.view(rows, columns)

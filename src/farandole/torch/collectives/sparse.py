@@ -19,21 +19,21 @@ def sparse_allreduce_async(
 ) -> Callable[[], torch.Tensor]:
     """Begin to reduce a sparse tensor over all ranks of a process set.
 
-    Indices and values of all ranks are gathered, as `<name>.indices` and `<name>.values`; if ranks have the same
-    index, `coalesce()` of the result adds them up.
+    Indices and values of all ranks are gathered, as `<name>.indices` and `<name>.values`; if ranks have the same index,
+    `coalesce()` of the result adds their values.
 
     Args:
         tensor: a tensor of layout `torch.sparse_coo`, of the same shape on all ranks; it need not be coalesced.
-        name: ranks' calls match by name.
+        name: the name by which ranks' calls match.
         op: Average or Sum.
         process_set: the ranks that take part.
 
     Returns:
-        A function that waits for the call and returns the reduced tensor, uncoalesced. It is not a handle:
-        `synchronize` does not take it.
+        A function that waits for the call and returns the reduced tensor, uncoalesced. It is not a handle for
+        `synchronize`.
 
     Raises:
-        ValueError: the tensor is not sparse, or the operation is neither of these.
+        ValueError: the tensor is not sparse, or the operation is neither Average nor Sum.
     """
     if not tensor.is_sparse:
         raise InvalidRequestError(f"sparse_allreduce_async takes a sparse tensor, not one of {tensor.layout}.")

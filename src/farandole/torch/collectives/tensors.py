@@ -1,4 +1,4 @@
-"""PyTorch's tensors, as the engine sees them. It uses tensors in host memory and in CUDA's memory in place."""
+"""PyTorch's tensors, in the form that the engine uses. It uses tensors in host memory and in CUDA's memory in place."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def current_stream(device: torch.device) -> Any:
 
 
 def gpu_stream(device: torch.device) -> GpuStream:
-    """Return the current stream of a GPU, as the engine takes it."""
+    """Return the current stream of a GPU, in the engine's form."""
     return GpuStream(device.index, RAW_STREAMS[device.type](device.index))
 
 
@@ -73,7 +73,7 @@ class Tensors(FrontEnd[torch.Tensor]):
         """Return the tensor.
 
         Raises:
-            ValueError: it is not a tensor, and only the user knows which type its elements should have.
+            ValueError: the argument is not a tensor: only the user knows which type its elements should have.
         """
         if isinstance(given, torch.Tensor):
             return given
@@ -95,11 +95,11 @@ class Tensors(FrontEnd[torch.Tensor]):
         return _opaque_type(tensor) if dtype is None else dtype
 
     def type_name(self, tensor: torch.Tensor) -> str:
-        """Return PyTorch's name of its type."""
+        """Return PyTorch's name of the tensor's type."""
         return tensor.type()
 
     def is_ready(self, tensor: torch.Tensor) -> bool:
-        """Return whether the engine can read and write the tensor where it is."""
+        """Return whether the engine can use the tensor in place."""
         return tensor.is_cpu and tensor.layout is _STRIDED and tensor.is_contiguous() and not _is_lazy(tensor)
 
     def ready_dtype(self, tensor: torch.Tensor) -> DType | None:
@@ -143,7 +143,7 @@ class Tensors(FrontEnd[torch.Tensor]):
         return torch.empty_like(tensor, requires_grad=False)
 
     def empty_likes(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Return host tensors of the same shapes, without a call of our own for each, since there may be hundreds."""
+        """Return host tensors of the same shapes, without a Python call for each, because there may be hundreds."""
         return [torch.empty_like(tensor, requires_grad=False) for tensor in tensors]
 
     def deliver(self, result: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
@@ -181,16 +181,16 @@ class Tensors(FrontEnd[torch.Tensor]):
             )
 
     def note_write(self, tensor: torch.Tensor) -> None:
-        """Do the same as `note_writes` for one tensor, without a list, because every small call in place comes here."""
+        """Do the same as `note_writes` for one tensor, without a list, because every small call in place needs it."""
         if not tensor.is_inference():
             _increment_version(tensor)
 
     def note_writes(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Tell autograd of writes that it has not seen, so that it refuses stale saved values."""
+        """Notify autograd of writes by the engine, so that it refuses stale saved values."""
         _increment_version([tensor for tensor in tensors if not tensor.is_inference()])
 
     def outside_graphs(self, function: Function) -> Function:
-        """Keep `torch.compile` out of a function."""
+        """Exclude a function from `torch.compile`."""
         return no_compile(function)
 
     # --- gradients and compression -------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ class Tensors(FrontEnd[torch.Tensor]):
 
 
 def _is_lazy(tensor: torch.Tensor) -> bool:
-    """Return whether PyTorch changes the elements when it reads them, so that memory does not hold their values."""
+    """Return whether PyTorch changes the elements when it reads them, so that the memory does not have their values."""
     return tensor.is_neg() or tensor.is_conj()
 
 
@@ -227,7 +227,7 @@ def _opaque_type(tensor: torch.Tensor) -> OpaqueType:
     """Return a type whose elements are moved as they are in memory.
 
     Raises:
-        ValueError: the memory does not hold everything of them.
+        ValueError: the memory does not contain everything of them.
     """
     if tensor.is_quantized:
         raise InvalidRequestError(

@@ -31,7 +31,7 @@ def _rows_only(front: Framework, received: Received, options: Options) -> Tensor
 
 
 def _plan(facts: CallFacts) -> Plan:
-    """Return the rows that this rank gave, of the average of the gradients."""
+    """The average of the gradients, of which each rank takes the rows of its input."""
     own = [TakeRows(counts, facts.position()) for counts in facts.received]
     return Plan("allreduce", {"op": Average, "prescale": 1.0, "postscale": 1.0}, own)
 
@@ -41,7 +41,7 @@ ALLGATHER = Collective(
     kind=Kind.ALLGATHER,
     summary="Concatenate the {tensor}s of all ranks of a process set along the first dimension, in rank order. Ranks "
     "may differ in the first dimension only, which may be 0.",
-    differentiable="The gradient is the average of the gradients, of which each rank takes the rows it gave.",
+    differentiable="The gradient is the average of the gradients, of which each rank takes the rows of its input.",
     parameters=(NAME, PROCESS_SET),
     result=Result.RECEIVED_ROWS,
     gradient=GradientRule(_plan),

@@ -57,7 +57,7 @@ def _program(maths: Maths, facts: CallFacts, inputs: Sequence[Tensor], gradients
 def _extreme_gradients(
     maths: Maths, facts: CallFacts, inputs: Sequence[Tensor], gradients: Sequence[Tensor]
 ) -> list[Tensor]:
-    """Give the sum of the gradients to the ranks that have the extreme element, in equal shares."""
+    """Divide the sum of the gradients equally among the ranks that have the minimum or maximum."""
     op, prescale, postscale = (facts.options[name] for name in ("op", "prescale", "postscale"))
     # A negative factor turns the largest into the smallest.
     reached = op if prescale >= 0 else Min + Max - op
@@ -75,10 +75,10 @@ def _extreme_gradients(
 def _product_gradients(
     maths: Maths, facts: CallFacts, inputs: Sequence[Tensor], gradients: Sequence[Tensor]
 ) -> list[Tensor]:
-    """Multiply the sum of the gradients with the product of the other ranks' elements.
+    """Multiply the sum of the gradients by the product of the other ranks' elements.
 
-    All elements are gathered for that, although dividing the product by the rank's own element would need less memory:
-    where elements are zero, only this form has a gradient of its own.
+    All elements are gathered for this, although dividing the product by the rank's own element would need less memory:
+    only this form can be differentiated again where elements are zero.
     """
     prescale, postscale = facts.options["prescale"], facts.options["postscale"]
     position = facts.position()
@@ -103,7 +103,7 @@ ALLREDUCE = Collective(
     summary="Reduce {a tensor} over all ranks of a process set and return the result, the same on all of them.",
     differentiable=(
         "The gradient of Average, Sum and Adasum is the same reduction of the gradients; of Min and Max, the sum of "
-        "the gradients where this rank's element is the result, shared by those that have it; of Product, the sum of "
+        "the gradients where this rank's element is the result, shared equally; of Product, the sum of "
         "the gradients times the product of the other ranks' elements."
     ),
     parameters=(

@@ -1,4 +1,4 @@
-"""alltoall: every rank gives some rows to every rank."""
+"""alltoall: every rank sends some rows to every rank."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ def _rows(front: Framework, received: Received, options: Options) -> Any:
 
 
 def _plan(facts: CallFacts) -> Plan:
-    """The rows' gradients, sent back to where the rows came from; rows that were not sent have zero."""
+    """The rows' gradients, sent back to the ranks that sent the rows; rows that were not sent have zero."""
     return Plan("alltoall", {"splits": facts.received[0]}, (PadRows(facts.shapes[0][0]),))
 
 
 ALLTOALL = Collective(
     name="alltoall",
     kind=Kind.ALLTOALL,
-    summary="Give rows of the {tensor} to every rank of a process set, and return those that all ranks gave to this "
+    summary="Send rows of the {tensor} to every rank of a process set, and return those that all ranks sent to this "
     "one. Ranks may differ in the first dimension only.",
-    differentiable="Gradients go back the way the rows came; rows that were not sent have zero.",
+    differentiable="Gradients are sent back to the ranks that sent the rows; rows that were not sent have zero.",
     parameters=(
         Parameter(
             "splits",
@@ -76,7 +76,7 @@ ALLTOALL = Collective(
         "keras": None,
     },
     returned=(
-        "Without splits, the rows received, in rank order. With splits, a pair of them and of `received_splits`: how "
-        "many rows came from each rank, int32 (int64 if a number does not fit), on the device of `splits`."
+        "Without splits, the rows received, in rank order. With splits, a pair of these and `received_splits`: the "
+        "number of rows from each rank, int32 (int64 if a number does not fit), on the device of `splits`."
     ),
 )

@@ -29,12 +29,12 @@ def _barrier(session: Session, group: int, name: str) -> Call:
 def join(device: int = -1) -> int:
     """Announce that this rank has no more data, and wait until all ranks of the world have done so.
 
-    Meanwhile the other ranks' `allreduce` goes on without this one: it contributes the neutral element (0 for Average
-    and Sum, 1 for Product, and so on), and averages still divide by the full number of ranks. Any other collective
-    fails on the ranks that ask for it, with an error that can be caught.
+    Meanwhile the other ranks' `allreduce` works without this one: it contributes the neutral element (0 for Average and
+    Sum, 1 for Product, and so on), and averages still divide by the full number of ranks. Any other collective fails on
+    the ranks that call it, with an error that can be caught.
 
     Args:
-        device: accepted for compatibility with Horovod; a rank that has joined needs no device memory.
+        device: ignored; for compatibility with Horovod.
 
     Returns:
         The rank that joined last, the same on all ranks.

@@ -19,7 +19,7 @@ from farandole.worker.core.dtype import Average, ElementType, Kind
 
 
 def _check(front: Framework, tensor: Tensor, dtype: ElementType, name: str, options: Options) -> None:
-    """Take every tensor; the engine knows whether the root is a member."""
+    """Accept every tensor; the engine checks whether the root is a member."""
 
 
 def _plan(facts: CallFacts) -> Plan:

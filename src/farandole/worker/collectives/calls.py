@@ -1,10 +1,10 @@
-"""From tensors to a call.
+"""Creates calls from tensors.
 
-A *member* is one tensor's part of a call: its native request, the ready tensor that this reads, and the function that
-makes its result once the request is done. The members of a call are submitted all or none.
+A *member* is one tensor's part of a call: its native request, the ready tensor that the request reads, and the function
+that makes its result once the request is done. The members of a call are submitted all or none.
 
-Calls of the same kind are made again and again. Where the engine can use the tensors where they are, a call writes over
-a submission of an earlier one (`SubmissionPool`), because making requests anew costs more than a small collective does.
+Calls of the same kind are repeated. If the engine can use the tensors in place, a call overwrites the submission of an
+earlier one (`SubmissionPool`), because making new requests costs more than a small collective.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ def call_of_one(
     Args:
         session: the session whose world makes the call.
         group: the native number of the process set.
-        name: the full one.
+        name: the full name.
         front: the front end that the tensor belongs to.
         collective: the collective that is called.
         tensor: the input.
-        in_place: whether the result is written over it.
+        in_place: whether the result overwrites the input.
         options: the collective's options, with all defaults filled in.
         process_set: the ranks that take part.
-        take: what the result is, of rows that were received; None: all of them.
+        take: a function from the received rows to the result; None: the rows themselves.
     """
     if collective.before_world and session.only_arrived:
         return Known(tensor if in_place else front.copy(tensor))
@@ -98,7 +98,7 @@ def _call_of_rows(
     process_set: ProcessSet,
     take: Take | None,
 ) -> Call:
-    """Return a call of a ready tensor whose result has other rows than it."""
+    """Return a call of a ready tensor whose result has another number of rows."""
     result = None
     if collective.result is Result.OWN_ROWS:
         result = _target(front, collective, tensor, tensor, None, process_set)
@@ -132,7 +132,7 @@ def call_of_several(
     process_set: ProcessSet,
     take: Take | None = None,
 ) -> Call:
-    """Return a call of several tensors, whose result is a tuple; otherwise as `call_of_one`."""
+    """Return a call of several tensors, whose result is a tuple; otherwise the same as `call_of_one`."""
     tensors = tuple(tensors)
     if tensors and collective.result is _SAME and all(map(front.is_ready, tensors)):
         return _series_call(session, group, name, front, collective, tensors, in_place, options)
@@ -246,15 +246,15 @@ def member(
     Args:
         session: the session whose world makes the call.
         group: the native number of the process set.
-        name: the full one.
+        name: the full name.
         front: the front end that the tensor belongs to.
         collective: the collective that is called.
         tensor: the input.
         output: a tensor of the input's shape and type for the result; None: a new tensor.
-        options: the settled options of the collective, with perhaps more than it declares.
+        options: the settled options of the collective, which may include others.
         process_set: the ranks that take part.
-        take: what the result is, of rows that were received; None: all of them.
-        residual: see `Feedback`; the engine reads and writes it.
+        take: a function from the received rows to the result; None: the rows themselves.
+        residual: the residual (see `Feedback`), which the engine reads and writes.
     """
     dtype = checked_dtype(front, collective, tensor, name, options)
     fields = collective.fields(front, options, tensor.shape, len(process_set.ranks))
@@ -311,7 +311,7 @@ def checked_dtype(
     """Return a tensor's element type for the engine.
 
     Raises:
-        ValueError: the tensor cannot take part in the collective.
+        ValueError: the collective does not support the tensor.
     """
     dtype = front.dtype(tensor)
     collective.check_member(front, tensor, dtype, name, options)
@@ -319,7 +319,7 @@ def checked_dtype(
 
 
 def reducible_dtype(front: FrontEnd[Tensor], tensor: Tensor) -> DType:
-    """Return the element type for the engine of a gradient.
+    """Return the engine's element type of a gradient.
 
     Raises:
         ValueError: it cannot be reduced as it is.
@@ -352,8 +352,8 @@ def received(session: Session, handle: int, front: FrontEnd[Tensor], like: Tenso
     """Copy what a request has received out of the engine's memory.
 
     Args:
-        session: the session whose calls they are.
-        handle: a request that is done, whose result is rows like those of `like`.
+        session: the session of the call.
+        handle: the handle of a finished request whose result is rows like those of `like`.
         front: the front end that the tensors belong to.
         like: a tensor with the type, the device and the shape of a row.
     """

@@ -1,6 +1,6 @@
 """Allreduce with a compression that is a part of it (see `farandole.worker.collectives.compression`).
 
-The engine does int8 and top-k; what it has not sent it leaves in a residual, which is the user's memory.
+The engine implements int8 and top-k, and stores the unsent rest in a residual, which is the user's memory.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def check_compressible(op: int) -> None:
 def check_compressed_call(collective: Collective, compression: Recipe | Feedback, name: str | None) -> None:
     """Raise ValueError if a call cannot have this compression.
 
-    Only an allreduce can; and a compression that remembers by name what it has not sent needs a name.
+    Only an allreduce can; and a compression that keeps residuals by name needs a name.
     """
     if collective is not ALLREDUCE:
         raise InvalidRequestError(
@@ -62,15 +62,15 @@ def compressed_call(
     Args:
         front: the front end that the tensors belong to.
         session: the session whose world makes the call.
-        compression: the compression under which they travel.
+        compression: the form in which tensors are sent.
         tensors: the inputs.
-        outputs: one for each input.
-        names: one for each input.
+        outputs: the output of each input.
+        names: the full name of each input.
         options: the options of the allreduce.
         group: the native number of the process set.
 
     Raises:
-        ValueError: the reduction or a tensor's type cannot be compressed so.
+        ValueError: this compression does not support the reduction or a tensor's type.
     """
     check_compressible(options["op"])
     recipe, memory = (compression.recipe, compression) if isinstance(compression, Feedback) else (compression, None)
@@ -97,7 +97,7 @@ def compressed_call(
 
 
 def _residual(front: FrontEnd[Tensor], memory: Feedback | None, name: str, tensor: Tensor) -> Tensor | None:
-    """Return the part of this name's tensor that has not been sent: zeros at first, and after a change of size."""
+    """Return the part of this name's tensor that has not been sent: initially, and after a change of size, zeros."""
     if memory is None:
         return None
     residual: Tensor | None = memory.states.get(name)

@@ -1,8 +1,8 @@
-"""Compressions: changes to a tensor before it travels, which are undone after.
+"""Compressions: changes to a tensor before it is sent, which are undone afterwards.
 
-There are two sorts. A `Compressor` makes a smaller tensor, which is reduced as any other; users write their own. A
-`Recipe` is a part of the reduction: what the ranks send cannot simply be added up. The reduction of a recipe is in
-`farandole.worker.collectives.compressed`; what each does is in docs/how-to/compression.md.
+There are two kinds. A `Compressor` makes a smaller tensor, which is reduced like any other; users may write their own.
+A `Recipe` is a part of the reduction, because the sent data cannot simply be summed. The reduction of a recipe is in
+`farandole.worker.collectives.compressed`; docs/how-to/compression.md describes them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Compressor:
 
 
 class NoneCompressor(Compressor):
-    """Tensors travel as they are."""
+    """Sends tensors unchanged."""
 
     @staticmethod
     def compress(tensor: Any) -> tuple[Any, Any]:
@@ -47,9 +47,10 @@ class Recipe:
     """A lossy compression of sums and averages that is a part of the reduction."""
 
     def with_feedback(self) -> Feedback:
-        """Return this compression with a memory: what it does not send, it adds to the next tensor of the same name.
+        """Return this compression with a memory: the part that it does not send is added to the next tensor of the same
+        name.
 
-        `DistributedOptimizer` does this by itself.
+        `DistributedOptimizer` does this itself.
 
         Example:
             >>> memory = hvd.Compression.int8.with_feedback()
@@ -60,11 +61,11 @@ class Recipe:
 
 
 class Feedback:
-    """A recipe and its memory, which belongs to one user: an optimizer, or a loop.
+    """A recipe and its memory, which belongs to one optimizer or loop.
 
     Attributes:
-        recipe: the steps of the compression.
-        states: the remembered state of each tensor, by its full name.
+        recipe: the compression.
+        states: the state that is kept for each tensor, by its full name.
         open: the calls whose second round has not begun yet (PowerSGD).
     """
 
@@ -78,14 +79,14 @@ class Feedback:
         return self
 
     def forget(self) -> None:
-        """Discard all that was not sent. Call it only when no call is in flight."""
+        """Discard all unsent data. Call this only when no call is in flight."""
         self.states.clear()
         self.open.clear()
 
 
 @dataclass(frozen=True)
 class Int8(Recipe):
-    """Elements travel as one byte each, with a scale for each 256: about a quarter of float32."""
+    """Sends one byte for each element, and a scale for each 256 elements: about a quarter of float32."""
 
     form: ClassVar[WireForm] = WireForm.INT8
     ratio: ClassVar[float] = 0.0
@@ -93,10 +94,10 @@ class Int8(Recipe):
 
 @dataclass(frozen=True)
 class TopK(Recipe):
-    """Only the elements of largest magnitude travel, as pairs of place and value.
+    """Sends only the elements of largest magnitude, as pairs of index and value.
 
     Attributes:
-        ratio: the part of each tensor's elements that is sent, rounded up.
+        ratio: the fraction of each tensor's elements that is sent, rounded up.
     """
 
     ratio: float = 0.01
@@ -111,7 +112,7 @@ class TopK(Recipe):
 
 @dataclass(frozen=True)
 class PowerSGD(Recipe):
-    """Matrices travel as the product of two thin ones; what has fewer than two dimensions travels as it is.
+    """Sends matrices as the product of two thin ones, and tensors of fewer than two dimensions unchanged.
 
     Attributes:
         rank: the number of columns of the thin matrices.
@@ -131,7 +132,7 @@ NO_POWERSGD = (
 
 
 class WithoutPowerSGD(type):
-    """The type of a `Compression` that lacks PowerSGD, and says so where it is asked for."""
+    """The metaclass of a `Compression` without PowerSGD, which raises an error if it is used."""
 
     def __getattr__(cls, name: str) -> Any:
         raise AttributeError(NO_POWERSGD if name == "powersgd" else f"{cls.__name__} has no {name!r}")

@@ -22,7 +22,7 @@ Options = dict[str, Any]
 
 
 class Required:
-    """Stands for the default of an argument without one."""
+    """The placeholder for the default of a required argument."""
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,14 @@ class Parameter:
     """An argument of a collective.
 
     Attributes:
-        name: the name that users write.
+        name: the name of the argument.
         annotation: its type. `{Tensor}` stands for the front end's type of tensors.
-        default: `Required`, or the value. For `compression` and `process_set` the front end and the core know it.
+        default: `Required`, or the value. The defaults of `compression` and `process_set` are set by the front end and
+            the core.
         meaning: its text in the docstring. `{tensor}` stands for the front end's word for a tensor.
-        option: the option of the request that takes the value; None: `Collective.settle` or `Collective.fields` takes
+        option: the option of the request that takes the value; None: `Collective.settle` or `Collective.fields` uses
             it.
-        plain_only: whether only the plain forms have it, which neither write over their input nor return early.
+        plain_only: whether only the plain forms have it, which neither overwrite their input nor return early.
     """
 
     name: str
@@ -51,11 +52,11 @@ class Form(NamedTuple):
     """One of the functions of a collective."""
 
     grouped: bool = False
-    """It takes several tensors, which travel together."""
+    """Whether it takes several tensors, which are sent together."""
     in_place: bool = False
-    """The result is written over the input."""
+    """Whether the result overwrites the input."""
     later: bool = False
-    """It returns a handle at once; `synchronize` gives the result."""
+    """Whether it returns a handle at once; `synchronize` returns the result."""
 
     def function(self, collective: str) -> str:
         """Return the function's name.
@@ -83,7 +84,7 @@ class Order(NamedTuple):
     plain: str
     """The arguments of the plain function, except the tensor."""
     grouped: str = ""
-    """The text for the grouped function, if it differs."""
+    """The order of the grouped function, if it differs."""
 
 
 class Result(Enum):
@@ -94,15 +95,15 @@ class Result(Enum):
     OWN_ROWS = auto()
     """This rank's share of the input's rows; see `own_rows`."""
     RECEIVED_ROWS = auto()
-    """The number of rows is learnt while they move. The result then is a `Received`."""
+    """The number of rows is known only when they arrive. The result is a `Received`."""
 
 
 class Received(NamedTuple):
-    """Rows that came from the ranks, in rank order."""
+    """Received rows, in rank order."""
 
     rows: Tensor
     counts: tuple[int, ...]
-    """The number from each rank."""
+    """The number of rows from each rank."""
 
 
 def _nothing_but_options(front: Framework, options: Options, shape: Sequence[int], size: int) -> Options:
@@ -114,25 +115,25 @@ class Collective:
     """One collective.
 
     Attributes:
-        name: the name of its plain function; the names of the other forms follow from it (`Form.function`).
-        kind: the engine's name for it.
-        summary: what it does, an imperative sentence or several.
-        differentiable: the docstring's words about the gradient.
+        name: the name of its plain function; the names of the other forms are derived from it (`Form.function`).
+        kind: the engine's kind of request.
+        summary: a description in imperative sentences.
+        differentiable: the docstring's text about the gradient.
         parameters: all arguments except the tensor, in order.
         result: the shape of the result.
-        gradient: the rule by which the gradient of the inputs follows from that of the outputs.
+        gradient: the rule that computes the gradient of the inputs from that of the outputs.
         check: the part of `check_member` for a tensor whose type the collective can have.
-        check_options: a part of `check` that raises ValueError for options with which no tensor can take part.
-        settle: brings a call's options, in place, into the form that `check` and `gradient` expect.
+        check_options: a part of `check` that raises ValueError for options that are not valid for any tensor.
+        settle: converts a call's options, in place, to the form that `check` and `gradient` expect.
         fields: a function from (front end, options, shape, size of the set) to the arguments of `make_request`.
-        returns: a function from (front end, Received, options) to the result of a plain call for its user.
+        returns: a function from (front end, Received, options) to the result that a plain call returns to the user.
         returns_later: the same for an asynchronous call.
         has_grouped: whether there are forms for several tensors.
-        has_in_place: whether there are forms that write over the input. The result then has the input's shape.
-        before_world: whether a new worker of a job that already trains may call it alone, before it is in a world.
-        returned: the docstring's words on the returned value, if the summary does not describe it.
-        horovod: for each framework, the order of arguments of Horovod's function, if that is not the order of
-            `parameters`; None for a framework whose users do not get this collective.
+        has_in_place: whether there are forms that overwrite the input. The result then has the input's shape.
+        before_world: whether a newcomer may call it alone, before it is in a world.
+        returned: the docstring's text about the result, if the summary does not describe it.
+        horovod: for each framework, the order of arguments of Horovod's function, if it differs from that of
+            `parameters`; None for a framework that does not have this collective.
     """
 
     name: str
@@ -156,12 +157,12 @@ class Collective:
 
     @cached_property
     def reduces(self) -> bool:
-        """Whether it calculates with the elements; other collectives move them as they are."""
+        """Whether it calculates with the elements; other collectives move them unchanged."""
         return any(each.option == "op" for each in self.parameters)
 
     @cached_property
     def is_quick(self) -> bool:
-        """Whether its requests can be written over earlier ones; see `farandole.worker.core.submission.Single`."""
+        """Whether its requests can overwrite earlier ones; see `farandole.worker.core.submission.Single`."""
         return self.fields is _nothing_but_options
 
     @cached_property
@@ -170,7 +171,7 @@ class Collective:
         return reader_of(tuple(each.option for each in self.parameters if each.option))
 
     def check_member(self, front: Framework, tensor: Tensor, dtype: ElementType, name: str, options: Options) -> None:
-        """Raise ValueError if a tensor cannot take part.
+        """Raise ValueError if the collective does not support a tensor.
 
         Args:
             front: the front end that the tensor belongs to.
@@ -200,10 +201,10 @@ class Collective:
         Args:
             shape: the shape of the input.
             size: the number of ranks that take part.
-            position: the position among them of the rank in question.
+            position: the index among them of the rank whose result it is.
 
         Returns:
-            None for a dimension that is known only when the call is done.
+            The shape, with None for a dimension that is known only when the call is done.
         """
         if self.result is Result.SAME:
             return tuple(shape)

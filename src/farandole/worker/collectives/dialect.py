@@ -1,4 +1,4 @@
-"""The wording of a front end's functions: which functions it has, their arguments, and their docstrings."""
+"""The differences between front ends' functions: which functions there are, their arguments, and docstrings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Dialect:
     """The facts about a front end that `render` needs.
 
     Attributes:
-        framework: the name under which declarations have Horovod's order of arguments; "": the order of declarations.
+        framework: the name by which declarations list Horovod's order of arguments; "": the order of declarations.
         noun: the framework's word for a tensor.
         argument: the name of the first argument of a function of one tensor.
         several: the argument of the grouped functions, for docstrings.
@@ -24,9 +24,9 @@ class Dialect:
         has_in_place: whether a tensor can be overwritten.
         has_later: whether there are functions that return a handle for `synchronize`.
         no_compression: the default of `compression=`.
-        further: arguments that only this front end has. A function has those that Horovod's order names; for a
-            collective without such an order, those in `everywhere`. They are passed to the runner by name.
-        everywhere: names of further arguments.
+        further: arguments that only this front end has. A function has those in Horovod's order; for a collective
+            without such an order, those in `everywhere`. They are passed to the runner by name.
+        everywhere: names of further arguments that such collectives have.
     """
 
     framework = ""

@@ -1,4 +1,4 @@
-"""A call through which gradients flow: it is run by a front end, and returns the gradients of its inputs."""
+"""A call through which gradients flow: a front end runs it, and it returns the gradients of its inputs."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class DifferentiableCall:
     Attributes:
         collective: the collective that is called.
         form: the form of the collective that was called.
-        name: the name that the user gave, or None.
+        name: the user's name of the call, or None.
         process_set: the ranks that take part.
         options: the settled options.
-        compression: a recipe; None: no recipe.
-        received: the rows received from each rank, as the outcome has them.
+        compression: the compression, if it is a recipe; else None.
+        received: the number of rows from each rank, from the outcome.
         needs_inputs: whether `gradients` needs the inputs.
     """
 
@@ -50,17 +50,17 @@ class DifferentiableCall:
         run: Callable[[Sequence[Tensor]], Outcome],
         compression: Any = None,
     ) -> None:
-        """Describe a call.
+        """Create a call, without running it.
 
         Args:
             outputs: a function that calls the collectives through which the gradients go.
             collective: the collective that is called.
             form: the form of the collective that was called.
-            name: the name that the user gave, or None.
+            name: the user's name of the call, or None.
             process_set: the ranks that take part.
             options: the settled options.
-            run: a function that carries the call out.
-            compression: a recipe; None: no recipe.
+            run: a function that carries out the call.
+            compression: the compression, if it is a recipe; else None.
         """
         self._outputs = outputs
         self._rule = collective.gradient
@@ -76,7 +76,7 @@ class DifferentiableCall:
         self.needs_inputs = self._rule.needs_inputs(options)
 
     def run(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Carry the call out, and return its outputs."""
+        """Carry out the call, and return its outputs."""
         outcome = self._run(tensors)
         self._shapes, self.received = [tensor.shape for tensor in tensors], outcome.received
         return tuple(outcome.outputs)

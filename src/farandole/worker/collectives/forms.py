@@ -1,6 +1,6 @@
-"""The forms of the collectives, carried out: plain, asynchronous, in place and grouped.
+"""Carrying out the forms of the collectives: plain, asynchronous, in place and grouped.
 
-A call is waited for at once (`now`, or `now_in_place` if it writes over its inputs) or by its number (`later`).
+A call is waited for at once (`now`, or `now_in_place` if it overwrites its inputs) or by its handle (`later`).
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ def poll(handle: int) -> bool:
     """Return whether an asynchronous call is done, so that `synchronize` would not wait.
 
     Raises:
-        ValueError: there is no such handle, or it was synchronized before.
+        ValueError: there is no such handle, or it was already synchronized.
     """
     return current().handles.poll(handle)
 
 
 def synchronize(handle: int) -> Any:
-    """Wait for an asynchronous call and return its output; None if the handle is unknown or was synchronized before.
+    """Wait for an asynchronous call and return its output; None if the handle is unknown or was already synchronized.
 
     Raises:
-        HorovodInternalError: the call failed, on all ranks.
+        HorovodInternalError: the call failed on all ranks.
     """
     return current().handles.synchronize(handle)
 
@@ -46,7 +46,7 @@ class Forms:
     """The collectives of one front end."""
 
     def __init__(self, front: FrontEnd[Tensor]) -> None:
-        """Carry out calls of tensors of this front end."""
+        """Create the object for a front end."""
         self.front = front
         self.now = front.outside_graphs(self._carry_out(HandleTable.run))
         self._now_in_place = front.outside_graphs(self._in_place)
@@ -192,7 +192,7 @@ class Forms:
         return begin_grouped if form.grouped else begin
 
     def _accepted(self, given: Iterable[Any], in_place: bool) -> tuple[Tensor, ...]:
-        """Return the tensors that arguments stand for, as `FrontEnd.accept` does."""
+        """Convert arguments to tensors, as `FrontEnd.accept` does."""
         if not self.front.converts:
             return tuple(given)
         return tuple([self.front.accept(each, in_place) for each in given])
@@ -240,7 +240,7 @@ class Forms:
         process_set: ProcessSet,
         options: Options,
     ) -> Sequence[Tensor]:
-        """Do what `outputs` does for tensors that may be tracked in a way of their own."""
+        """Do the same as `outputs`, for tensors that the front end may track in its own way."""
         call = self._differentiable(collective, form, name, process_set, options)
         return self.front.differentiate(call, tensors)
 
@@ -314,7 +314,9 @@ class Forms:
         make: Callable[..., Call],
         *details: Any,
     ) -> Any:
-        """Do what `now` does for a call that writes over its inputs, and keep copies, as it may be made again."""
+        """Do the same as `now` for a call that overwrites its inputs, and keep copies, because the call may be
+        repeated.
+        """
         session = current()
         retry, scope = session.retry, self.front.scope
         if retry is None or process_set.process_set_id != 0:

@@ -1,4 +1,4 @@
-"""The questions that the declaration of a collective asks of a front end."""
+"""The part of a front end that declarations of collectives use."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from farandole.worker.collectives.rows import Int32Only
 
 
 class Framework(Protocol):
-    """A framework, as far as declarations know it; every `FrontEnd` is one.
+    """The interface of a framework for declarations; every `FrontEnd` implements it.
 
     Attributes:
-        splits: the kind of tensor that alltoall's `splits` must be; None: any whole numbers will do.
+        splits: the kind of tensor that alltoall's `splits` must be; None: any integers.
     """
 
     splits: Int32Only | None

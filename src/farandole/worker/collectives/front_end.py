@@ -1,7 +1,7 @@
-"""A front end's description of its tensors; all else about collectives is the same for all front ends.
+"""A front end's description of its tensors; everything else about collectives is the same for all front ends.
 
-A tensor that the engine can use where it is, in host memory or in that of a GPU, is *ready*. Another one is *staged*:
-copied to a ready tensor before the call, and the result copied from there after it.
+A tensor that the engine can use in place, in host memory or on a GPU, is *ready*. Any other is *staged*: copied to a
+ready tensor before the call, and the result is copied from there after it.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class FrontEnd(Dialect, ABC, Generic[Tensor]):
-    """The adapter of one framework. Tensors have `shape`, `dtype` and `nbytes`; all else is asked for here.
+    """The adapter of one framework. Tensors have `shape`, `dtype` and `nbytes`; everything else is defined here.
 
-    A front end that has neither devices nor gradients nor a compiler answers the abstract methods only.
+    A front end without devices, gradients and a compiler defines only the abstract methods.
 
     Attributes:
         scope: the prefix of its calls' names, so that the same name in two front ends of a process does not clash.
-            Torch's calls have the names that they have in Horovod.
-        converts: whether users may pass other values than tensors, which `accept` turns into tensors.
-        splits: the kind of tensor that alltoall's `splits` must be; None: any whole numbers will do.
+            PyTorch's calls have the same names as in Horovod.
+        converts: whether users may pass values other than tensors, which `accept` converts.
+        splits: the kind of tensor that alltoall's `splits` must be; None: any integers.
     """
 
     scope = ""
@@ -58,7 +58,7 @@ class FrontEnd(Dialect, ABC, Generic[Tensor]):
 
     @abstractmethod
     def is_ready(self, tensor: Tensor) -> bool:
-        """Return whether the engine can read and write the tensor where it is, in host memory."""
+        """Return whether the engine can use the tensor in place, in host memory."""
 
     @abstractmethod
     def address(self, tensor: Tensor) -> int:
@@ -74,7 +74,7 @@ class FrontEnd(Dialect, ABC, Generic[Tensor]):
 
     @abstractmethod
     def deliver(self, result: Tensor, like: Tensor) -> Tensor:
-        """Return the result in a ready tensor as a tensor on the device of `like`: itself if it is there already."""
+        """Return the result in a ready tensor as a tensor on the device of `like`: itself if it is already there."""
 
     @abstractmethod
     def assign(self, output: Tensor, result: Tensor) -> None:
@@ -103,20 +103,20 @@ class FrontEnd(Dialect, ABC, Generic[Tensor]):
         return self.empty(tensor, shape)
 
     def accept(self, given: Any, in_place: bool) -> Tensor:
-        """Return the tensor that a user's argument stands for.
+        """Convert a user's argument to a tensor.
 
         Args:
             given: the value that the user passed.
-            in_place: whether the result is to be written over it.
+            in_place: whether the result should overwrite it.
 
         Raises:
-            ValueError: the argument does not stand for a tensor.
+            ValueError: the argument cannot be converted to a tensor.
         """
         tensor: Tensor = given
         return tensor
 
     def spread(self, given: Any) -> tuple[Iterable[Any], Callable[[Iterable[Tensor]], Any]]:
-        """Return the tensors given to a grouped function, and a function that makes its result from theirs."""
+        """Return the tensors in a grouped function's argument, and a function that makes its result from theirs."""
         return given, list
 
     def empty_like(self, tensor: Tensor) -> Tensor:
@@ -128,7 +128,7 @@ class FrontEnd(Dialect, ABC, Generic[Tensor]):
         return [self.empty_like(tensor) for tensor in tensors]
 
     def check_together(self, tensors: Sequence[Tensor]) -> None:
-        """Raise an error if tensors cannot travel in one call."""
+        """Raise an error if tensors cannot be sent in one call."""
 
     def ready_dtype(self, tensor: Tensor) -> DType | None:
         """Return the element type of a ready tensor with which the engine calculates; None for any other tensor.
@@ -147,7 +147,7 @@ class FrontEnd(Dialect, ABC, Generic[Tensor]):
         self.note_writes((tensor,))
 
     def note_writes(self, tensors: Sequence[Tensor]) -> None:
-        """Record that the engine has written over tensors."""
+        """Record that the engine has overwritten tensors."""
 
     def call_of(
         self,
@@ -160,7 +160,7 @@ class FrontEnd(Dialect, ABC, Generic[Tensor]):
 
         Args:
             session: the session whose engine receives them.
-            requests: the requests, whose inputs and outputs `finish` holds.
+            requests: the requests, whose inputs and outputs `finish` keeps alive.
             ready: the tensors that the requests read.
             finish: a function that makes the result from the native handles.
         """
@@ -176,11 +176,11 @@ class FrontEnd(Dialect, ABC, Generic[Tensor]):
         return {stream for tensor in ready if (stream := self.stream_of(tensor)) is not None}
 
     def outside_graphs(self, function: Function) -> Function:
-        """Return the function, wrapped so that the framework's compiler leaves its graph for it."""
+        """Return the function, wrapped so that it causes a graph break in the framework's compiler."""
         return function
 
     def is_tracked(self, tensor: Tensor) -> bool:
-        """Return whether gradients are to flow through a tensor."""
+        """Return whether gradients should flow through a tensor."""
         return False
 
     def differentiate(self, call: DifferentiableCall, tensors: Sequence[Tensor]) -> Sequence[Tensor]:

@@ -1,8 +1,8 @@
 """The gradients of collectives, as data.
 
-The gradient of a collective is again a collective, of the outputs' gradients, with arithmetic on each rank before and
-after it. A rule is a pure function from the facts about a call (`CallFacts`) to a `Plan` of these. Reductions that are
-not linear need values of their own: their rule is a program over `Maths`, in which a front end computes.
+The gradient of a collective is again a collective, of the outputs' gradients, with local arithmetic before and after
+it. A rule is a pure function from the facts about a call (`CallFacts`) to a `Plan` of these. Non-linear reductions also
+need the inputs: their rule is a program over `Maths`, the front end's operations.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class CallFacts(NamedTuple):
     options: Mapping[str, Any]
     """The options that `Collective.settle` returns, by the names of the request's options."""
     size: Callable[[], Any]
-    """Return the number of ranks that took part. In a graph, which may outlive a world, it is a tensor."""
+    """The number of ranks that took part. In a graph, which may outlive a world, it is a tensor."""
     position: Callable[[], Any]
-    """Return this rank's place among them; in a graph, a tensor."""
+    """This rank's index among them; in a graph, a tensor."""
     shapes: Sequence[Sequence[int]]
     """The shapes of the inputs."""
     received: Sequence[Sequence[int]]
@@ -41,10 +41,10 @@ class Local(Protocol):
 
 @dataclass(frozen=True)
 class Nothing:
-    """Leave the gradient as it is."""
+    """Return the gradient unchanged."""
 
     def apply(self, maths: Maths, gradient: Tensor) -> Tensor:
-        """Return it."""
+        """Return the gradient."""
         return gradient
 
 
@@ -71,7 +71,7 @@ class TakeRows:
     """The position of the rank, as `CallFacts.position` returns it."""
 
     def apply(self, maths: Maths, gradient: Tensor) -> Tensor:
-        """Return them."""
+        """Return these rows."""
         return maths.rows_of(gradient, self.counts, self.position)
 
 
@@ -103,11 +103,10 @@ class OnlyAt:
 
 @dataclass(frozen=True)
 class Plan:
-    """The rule by which the gradients of a call's inputs follow from the gradients of its outputs.
+    """The computation of the gradients of a call's inputs from those of its outputs.
 
     Attributes:
-        collective: the collective through which all gradients go, together if there are several, in the call's process
-            set.
+        collective: the collective of all gradients, together if there are several, in the call's process set.
         options: the options of that collective, by the names of the request's options.
         locals: for each gradient, the arithmetic on this rank after the collective.
         before: the arithmetic on this rank with every gradient of an output, before the collective.
@@ -120,10 +119,10 @@ class Plan:
 
 
 class Maths(Protocol):
-    """The operations that rules need from a front end, beside the operators `+ - * /` and slices of tensors, `None`
-    among them.
+    """The operations that rules need from a front end, besides the operators `+ - * /` and slices of tensors, including
+    `None`.
 
-    All of it can be differentiated, except comparisons.
+    All of them can be differentiated, except comparisons.
     """
 
     def reduce(self, tensors: Sequence[Tensor], op: int) -> Sequence[Tensor]:
@@ -141,21 +140,21 @@ class Maths(Protocol):
     def only_at(self, tensor: Tensor, rank: int) -> Tensor:
         """Return the tensor on this rank of the world, and on the others zeros that depend on it.
 
-        The graph of the gradient is then the same on all ranks, and the gradient of the gradient asks all of them for
-        the same collectives.
+        The graph of the gradient is then the same on all ranks, and the gradient of the gradient makes the same
+        collectives on all of them.
         """
 
     def rows_of(self, tensor: Tensor, counts: Sequence[int], position: int) -> Tensor:
-        """Return the rows of one of several parts, which lie in the tensor one after another.
+        """Return the rows of one of the parts that are concatenated in the tensor.
 
         Args:
-            tensor: the tensor that has all of them.
+            tensor: the tensor with all parts.
             counts: the number of rows of each part.
-            position: the position of the part.
+            position: the index of the part.
         """
 
     def padded(self, tensor: Tensor, rows: int) -> Tensor:
-        """Return the tensor with rows of zeros after its own, so that it has `rows` of them."""
+        """Return the tensor with rows of zeros appended, so that it has `rows` rows."""
 
     def product_of_rows(self, tensor: Tensor) -> Tensor:
         """Return the product over the first dimension, all ones if there are no rows."""

@@ -1,6 +1,6 @@
-"""Collectives on any Python object that can be pickled. They are the same functions in every front end.
+"""Collectives on any picklable Python object. They are the same functions in every front end.
 
-Pickles are only loaded from the other workers of the job, each of which has proven the job's secret.
+Pickles are loaded only from other workers of the job, each of which has proven that it has the job's secret.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ def broadcast_object(
 def broadcast_object(
     obj: Any, root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Any:
-    """Return the root's object on every rank. A newcomer to a job that already trains keeps its own until it trains
-    too.
+    """Return the root's object on every rank. A newcomer to a job that already trains returns its own object until it
+    also trains.
 
     Args:
-        obj: anything that cloudpickle can pickle; ignored except on the root.
+        obj: an object that cloudpickle can pickle; ignored except on the root.
         root_rank: the rank, in the world, whose object is sent.
-        name: the same on all ranks.
+        name: the name of the call, the same on all ranks.
         process_set: the ranks that take part.
 
     Example:
@@ -70,8 +70,8 @@ def allgather_object(obj: T, name: str | None = None, process_set: ProcessSet = 
     """Return every rank's object, in rank order.
 
     Args:
-        obj: anything that cloudpickle can pickle.
-        name: the same on all ranks.
+        obj: an object that cloudpickle can pickle.
+        name: the name of the call, the same on all ranks.
         process_set: the ranks that take part.
     """
     name = "allgather_object" if name is None else name

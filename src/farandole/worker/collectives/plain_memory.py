@@ -23,14 +23,14 @@ class Block:
     __slots__ = ("data", "dtype", "shape")
 
     def __init__(self, dtype: DType, shape: Sequence[int], data: bytearray | None = None) -> None:
-        """Take memory, or make some that is zero."""
+        """Create a block of given memory, or of new memory, which is zero."""
         self.dtype = dtype
         self.shape = tuple(shape)
         self.data = bytearray(math.prod(self.shape) * SIZES[dtype]) if data is None else data
 
     @classmethod
     def of_bytes(cls, data: bytearray) -> Block:
-        """Return a block of these bytes."""
+        """Return a block with a copy of bytes."""
         return cls(DType.U8, (len(data),), data)
 
     @property
@@ -40,18 +40,18 @@ class Block:
 
 
 class PlainMemory(FrontEnd[Block]):
-    """The front end of blocks, all of which the engine can use where they are."""
+    """The front end of blocks, all of which the engine can use in place."""
 
     noun = "block"
     requirement = "any."
     no_compression = NoneCompressor
 
     def dtype(self, tensor: Block) -> DType:
-        """Return its element type."""
+        """Return the block's element type."""
         return tensor.dtype
 
     def type_name(self, tensor: Block) -> str:
-        """Return the name of its element type."""
+        """Return the name of the block's element type."""
         return tensor.dtype.name
 
     def is_ready(self, tensor: Block) -> bool:
@@ -59,7 +59,7 @@ class PlainMemory(FrontEnd[Block]):
         return True
 
     def address(self, tensor: Block) -> int:
-        """Return its first byte's address. A user of the address keeps the block alive."""
+        """Return the address of the block's first byte. Code that uses the address must keep the block alive."""
         return ctypes.addressof((ctypes.c_char * tensor.nbytes).from_buffer(tensor.data))
 
     def stage(self, tensor: Block) -> Block:

@@ -35,9 +35,9 @@ def _check_options(options: Options) -> None:
 
 
 def _plan(facts: CallFacts) -> Plan:
-    """Return the gradient of the root's result, on every rank; the results of other ranks take no part.
+    """The gradient of the root's result, on every rank; the results of other ranks do not contribute.
 
-    A broadcast of it would give the same, but its own gradient is Horovod's average, not the transpose.
+    A broadcast would have the same result, but its gradient is Horovod's average, not the transpose.
     """
     if facts.options["op"] not in (Average, Sum):
         raise InvalidRequestError(
@@ -50,11 +50,11 @@ def _plan(facts: CallFacts) -> Plan:
 REDUCE = Collective(
     name="reduce",
     kind=Kind.REDUCE,
-    summary="Reduce {a tensor} over all ranks of a process set, and return the result on the root. Other ranks get "
-    "back what they gave.",
+    summary="Reduce {a tensor} over all ranks of a process set, and return the result on the root. Other ranks return "
+    "their input.",
     differentiable=(
-        "There is a gradient for Average and Sum: that of the root's result, on every rank. What other ranks get back "
-        "has no part in it."
+        "There is a gradient for Average and Sum: that of the root's result, on every rank. The results of other ranks "
+        "do not contribute."
     ),
     parameters=(
         Parameter(

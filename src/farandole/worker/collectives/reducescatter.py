@@ -56,7 +56,7 @@ REDUCESCATTER = Collective(
     name="reducescatter",
     kind=Kind.REDUCESCATTER,
     summary="Reduce {a tensor} over all ranks of a process set, and return this rank's rows of the result. The first "
-    "dimension is divided among the ranks, in rank order; where it does not come out even, the first ranks get one row "
+    "dimension is divided among the ranks, in rank order; if it cannot be divided equally, the first ranks get one row "
     "more.",
     differentiable=(
         "There is a gradient for Average and Sum: all ranks' gradients, gathered; for Sum times the number of ranks, "

@@ -16,7 +16,7 @@ def divisor(op: int, size: int) -> int:
 
 
 def op_asked_for(op: int | None, average: bool | None, stacklevel: int) -> int:
-    """Return the operation that `op` and Horovod's older argument `average` ask for together.
+    """Return the operation that `op` and Horovod's older argument `average` together select.
 
     Args:
         op: the operation; None: Average.
@@ -37,13 +37,13 @@ def op_asked_for(op: int | None, average: bool | None, stacklevel: int) -> int:
 
 
 def check_reducible(front: Framework, tensor: Any, dtype: ElementType, op: int) -> None:
-    """Raise ValueError if tensors of this type have no such reduction."""
+    """Raise ValueError if tensors of this type cannot be reduced by this operation."""
     if dtype is DType.BOOL and op == Average:
         refuse_average_of_truth(front.type_name(tensor))
 
 
 def refuse_average_of_truth(type_name: str) -> NoReturn:
-    """Raise ValueError for truth values, whose type has this name."""
+    """Raise ValueError for booleans, whose type has this name."""
     raise InvalidRequestError(
         f"Tensor type {type_name} is not supported with op=hvd.Average. Use "
         'hvd.Sum or hvd.Max ("or"), or hvd.Min or hvd.Product ("and").'

@@ -1,4 +1,4 @@
-"""From declarations to the functions that users call, and to stubs that type checkers read."""
+"""Generates from declarations the functions that users call, and stubs for type checkers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def functions(front: FrontEnd[Any], module: str) -> dict[str, Callable[..., Any]
 
     Args:
         front: the front end to render for.
-        module: the module in which users find them.
+        module: the module of the functions.
     """
     return functions_of(front, Forms(front).runner, module)
 
@@ -35,7 +35,7 @@ def functions_of(
     Args:
         dialect: their arguments and docstrings.
         runner: a function that returns the function behind a form of a collective.
-        module: the module in which users find them.
+        module: the module of the functions.
     """
     return {
         form.function(collective.name): render_function(dialect, runner(collective, form), module, collective, form)
@@ -152,7 +152,7 @@ def stub(front: Dialect, tensor: str, accepted: str, imports: str = "", structur
     Args:
         front: the front end to render for.
         tensor: its type of tensors, as an annotation.
-        accepted: the type of an argument that stands for a tensor and is not overwritten.
+        accepted: the type of an argument that is converted to a tensor and not overwritten.
         imports: the lines that the annotations need.
         structure: the type of a grouped function's argument and result, with its module; "" for a sequence and a list
             of tensors.

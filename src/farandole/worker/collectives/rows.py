@@ -1,4 +1,4 @@
-"""The sharing of rows among ranks: each rank's own rows of a result, and the rows that it sends to the others."""
+"""The division of rows among ranks: each rank's own rows of a result, and the rows that it sends to the others."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from farandole.errors import InvalidRequestError
 
 
 class Int32Only(NamedTuple):
-    """The tensors that give the number of rows for each rank, only as 32-bit integers, as in Horovod."""
+    """The tensors for the number of rows for each rank, which must be 32-bit integers, as in Horovod."""
 
     kind: type[Any]
     """The class of the tensors."""
     dtype: Any
     """The front end's name of int32."""
     cast: str
-    """The expression with which a user makes one of `splits`."""
+    """The expression with which a user converts `splits` to such a tensor."""
 
 
 def own_rows(rows: int, size: int, position: int) -> int:
-    """Return how many of `rows` rows a rank gets. If they cannot be shared equally, the first ranks get one more.
+    """Return how many of `rows` rows a rank gets. If they cannot be divided equally, the first ranks get one more.
 
     Example:
         >>> [own_rows(5, 3, position) for position in range(3)]
@@ -30,17 +30,16 @@ def own_rows(rows: int, size: int, position: int) -> int:
 
 
 def rows_to_send(splits: Any, rows: int, size: int, int32_only: Int32Only | None = None) -> list[int]:
-    """Return how many rows go to each of `size` ranks, of a tensor that has `rows`.
+    """Return the number of rows, of a tensor with `rows`, that are sent to each of `size` ranks.
 
     Args:
-        splits: the number of rows for each rank: a tensor, or any iterable of whole numbers. None gives equally many
-            to each.
+        splits: the number of rows for each rank: a tensor, or any iterable of integers. None: the same number to each.
         rows: the number of rows of the tensor.
         size: the number of ranks that take part.
         int32_only: the tensors that must be 1-D and of int32, if there are any.
 
     Raises:
-        ValueError: the splits do not fit the tensor or the number of ranks.
+        ValueError: the splits do not match the tensor or the number of ranks.
 
     Example:
         >>> rows_to_send(None, 6, 3)

@@ -1,4 +1,4 @@
-"""The samples of each worker: equally many for each, so that no worker waits for another one's step."""
+"""The samples of each worker: the same number for each, so that no worker waits for another one's step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from farandole.worker.core.group import ProcessSet
 
 
 def place_in(process_set: ProcessSet) -> tuple[int, int]:
-    """Return this worker's place in a process set, and the size of the set.
+    """Return this worker's index in a process set, and the size of the set.
 
     Raises:
         ValueError: this rank is not in the set, or the set is not registered.
@@ -20,14 +20,14 @@ def place_in(process_set: ProcessSet) -> tuple[int, int]:
 
 
 def share_of(lengths: Iterable[int], process_set: ProcessSet) -> slice:
-    """Return the slice of rows that are this worker's: those whose number modulo the set's size is its place.
+    """Return the slice of this worker's rows: those whose number modulo the set's size is its index.
 
     Args:
-        lengths: the lengths of all arrays; a rest that cannot be divided equally is left out.
+        lengths: the lengths of all arrays; a rest that cannot be divided equally is omitted.
         process_set: the ranks that share the rows.
 
     Raises:
-        ValueError: the arrays have different lengths, or there are none; or as in `place_in`.
+        ValueError: the arrays have different lengths, or there are none; or for the reasons of `place_in`.
     """
     place, size = place_in(process_set)
     different = sorted(set(lengths))
