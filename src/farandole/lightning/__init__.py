@@ -1,4 +1,4 @@
-"""farandole for Lightning 2.x: importing this makes `strategy="farandole"` known to `Trainer` and to `Fabric`.
+"""farandole for Lightning 2.x: importing it registers `strategy="farandole"` with `Trainer` and `Fabric`.
 
 Example:
     >>> import lightning

@@ -1,4 +1,4 @@
-"""What Lightning asks both strategies for: the worker's device, and collectives in the world of `farandole.torch`."""
+"""The part of both strategies that Lightning calls: the worker's device, and collectives of `farandole.torch`."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Collectives:
         return hvd.allreduce(tensor, op=_OPS[name])
 
     def all_gather(self, tensor: torch.Tensor, group: Any = None, sync_grads: bool = False) -> torch.Tensor:
-        """Return the tensors of all workers, which have one shape, along a new first dimension.
+        """Return the tensors of all workers, which have the same shape, along a new first dimension.
 
         Args:
             tensor: the tensor of this worker.
@@ -96,5 +96,5 @@ def gather_for_metric(tensor: torch.Tensor, group: Any = None) -> list[torch.Ten
 
 
 def is_more_than_one() -> bool:
-    """Return whether metrics have to be combined over workers, for TorchMetrics."""
+    """Return whether metrics must be combined over workers, for TorchMetrics."""
     return hvd.size() > 1 and not current().only_arrived

@@ -1,11 +1,11 @@
-"""`fit` in a job whose workers come and go: the Trainer's batches come from a loop of `hvd.elastic.steps`.
+"""`fit` in an elastic job: the Trainer's batches come from a loop of `hvd.elastic.steps`.
 
 Each request for a batch ends one step of the loop and begins the next one. In between, the loop may enter another
-world. A newcomer runs through the Trainer's start alone, and gets the state of the training, and how far the
-Trainer has come, when it asks for its first batch.
+world. A newcomer runs the Trainer's start alone, and gets the state of the training, and the progress of the Trainer,
+when it requests its first batch.
 
-How many steps an epoch has is known only from one step to the next, because the samples of a lost worker come again.
-So the Trainer is told before each step, and after it, whether it is the last one.
+The number of steps of an epoch may change with each step, because the samples of a lost worker are read again. So
+before and after each step, the Trainer is told whether it is the last one.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ _WITHOUT_END = 1 << 40
 
 
 class ElasticBatches:
-    """The training batches of a Trainer, in an elastic job. Iterated over once in each epoch.
+    """The training batches of a Trainer, in an elastic job. It is iterated over once in each epoch.
 
     Args:
         strategy: the `FarandoleStrategy`.
         trainer: the Trainer.
         dataloader: the DataLoader whose dataset, batch size and settings are used.
-        global_batch_size: the samples of a step on all workers together; None: the DataLoader's for each worker.
+        global_batch_size: the samples of a step on all workers together; None: the DataLoader's batch size for each
+            worker.
         rate: the change of the learning rate with the number of workers.
 
     Raises:
-        ValueError: the dataset has no length, or the DataLoader chooses samples in its own way.
+        ValueError: the dataset has no length, or the DataLoader has its own sampler.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class ElasticBatches:
         return self._steps_in(self._loader.ledger.left)
 
     def __iter__(self) -> Iterator[Any]:
-        """Return the batches that are left, of this epoch and of later ones."""
+        """Return the remaining batches, of this epoch and of later ones."""
         return self
 
     def __next__(self) -> Any:
@@ -77,12 +78,12 @@ class ElasticBatches:
         return batch
 
     def begin(self) -> None:
-        """Let the Trainer validate after the last step of an epoch, whichever that is."""
+        """Make the Trainer validate after the last step of each epoch."""
         if self._trainer.val_check_interval == 1.0:
             self._trainer.val_check_batch = float("inf")
 
     def measure(self) -> None:
-        """Tell the Trainer how many steps the epoch has, by what is known now."""
+        """Set the Trainer's number of steps of the epoch, as it is known now."""
         epoch_loop = self._trainer.fit_loop.epoch_loop
         left = self._steps_in(self._loop.left_after_step)
         self._trainer.fit_loop.max_batches = epoch_loop.batch_progress.current.ready + left
@@ -135,7 +136,7 @@ class TrainerProgress:
         return {"loops": loops, "callbacks": {key: state for key, state in callbacks.items() if state}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take over the progress of another Trainer, in the middle of `fit`."""
+        """Adopt the progress of another Trainer, in the middle of `fit`."""
         _follow(self._trainer.fit_loop, state["loops"], "")
         for callback in self._trainer.callbacks:
             if callback.state_key in state["callbacks"]:

@@ -12,7 +12,7 @@ import farandole.torch as hvd
 class FarandoleEnvironment(ClusterEnvironment):
     """The workers that `farandole run`, or another launcher, has started. Creating an instance calls `hvd.init()`.
 
-    Ranks and sizes are looked up each time, because they change in elastic jobs.
+    Ranks and sizes are read each time, because they change in elastic jobs.
     """
 
     def __init__(self) -> None:
@@ -44,19 +44,19 @@ class FarandoleEnvironment(ClusterEnvironment):
         return hvd.size()
 
     def set_world_size(self, size: int) -> None:
-        """Ignore what Lightning derives from `devices` and `num_nodes`: the launcher has decided."""
+        """Ignore the size that Lightning derives from `devices` and `num_nodes`: the launcher decides."""
 
     def global_rank(self) -> int:
         """Return the rank of this worker."""
         return hvd.rank()
 
     def set_global_rank(self, rank: int) -> None:
-        """Ignore what Lightning derives from `devices` and `num_nodes`: the launcher has decided."""
+        """Ignore the rank that Lightning derives from `devices` and `num_nodes`: the launcher decides."""
 
     def local_rank(self) -> int:
         """Return the rank of this worker on its host."""
         return hvd.local_rank()
 
     def node_rank(self) -> int:
-        """Return the rank of this worker's host: its rank among the workers that have its local rank."""
+        """Return the rank of this worker's host: its rank among the workers with the same local rank."""
         return hvd.cross_rank()

@@ -17,14 +17,14 @@ from farandole.lightning.environment import FarandoleEnvironment
 from farandole.torch.optimizer import has_unused_gradients, is_distributed
 
 _UNTIL_THE_STEP = 1 << 30
-"""A number of backward passes that no step reaches, so that the step itself reduces the gradients."""
+"""A number of backward passes that is never reached, so that the step itself reduces the gradients."""
 
 
 class FabricStrategy(Collectives, ParallelStrategy):
     """Trains on all workers that `farandole run` has started; `devices` and `num_nodes` are ignored.
 
     Args:
-        compression: the form in which gradients are sent, as in `hvd.DistributedOptimizer`.
+        compression: the form in which gradients are sent, as for `hvd.DistributedOptimizer`.
         op: the reduction of gradients.
         kwargs: arguments of Fabric's `ParallelStrategy`.
 
@@ -52,14 +52,14 @@ class FabricStrategy(Collectives, ParallelStrategy):
         module.to(self.root_device)
 
     def setup_module(self, module: torch.nn.Module) -> torch.nn.Module:
-        """Give all workers the weights of rank 0."""
+        """Broadcast the weights of rank 0 to all workers."""
         hvd.broadcast_parameters(module.state_dict(), root_rank=0)
         return module
 
     def setup_module_and_optimizers(
         self, module: torch.nn.Module, optimizers: list[Any], scheduler: Any = None
     ) -> tuple[torch.nn.Module, list[Any], Any]:
-        """Give all workers the weights of rank 0, and let the optimizers step with reduced gradients."""
+        """Broadcast the weights of rank 0 to all workers, and make the optimizers use reduced gradients."""
         self.setup_module(module)
         named = list(module.named_parameters())
         wrapped = [hvd.DistributedOptimizer(each, named, self._compression, op=self._op) for each in optimizers]
@@ -67,14 +67,14 @@ class FabricStrategy(Collectives, ParallelStrategy):
         return module, wrapped, scheduler
 
     def setup_optimizer(self, optimizer: Any) -> Any:
-        """Let an optimizer step with reduced gradients, which are matched by their positions in its groups."""
+        """Make an optimizer use reduced gradients, which are matched by their positions in its groups."""
         if not is_distributed(optimizer):
             optimizer = hvd.DistributedOptimizer(optimizer, compression=self._compression, op=self._op)
             self._optimizers.append(optimizer)
         return optimizer
 
     def optimizer_step(self, optimizer: Any, **kwargs: Any) -> Any:
-        """Make the step of an optimizer, after its gradients have been reduced."""
+        """Take the step of an optimizer, after its gradients have been reduced."""
         self._reduce_gradients(optimizer)
         with optimizer.skip_synchronize():
             return super().optimizer_step(optimizer, **kwargs)
@@ -90,7 +90,7 @@ class FabricStrategy(Collectives, ParallelStrategy):
         super().clip_gradients_value(module, optimizer, *args, **kwargs)
 
     def accumulate(self, passes: int) -> None:
-        """Let gradients be reduced after a number of backward passes."""
+        """Set the number of backward passes after which gradients are reduced."""
         for optimizer in self._optimizers:
             optimizer.set_backward_passes_per_step(passes)
 

@@ -33,12 +33,12 @@ class FarandoleStrategy(Collectives, ParallelStrategy):
     The Trainer's `devices` and `num_nodes` are ignored: the launcher decides the number of workers.
 
     Args:
-        compression: the form in which gradients are sent, as in `hvd.DistributedOptimizer`.
+        compression: the form in which gradients are sent, as for `hvd.DistributedOptimizer`.
         op: the reduction of gradients: Average (the default), Sum, Min, Max or Product.
-        global_batch_size: in elastic jobs, the samples of a step on all workers together, however many there are. None:
-            the `batch_size` of the DataLoader is that of each worker.
+        global_batch_size: in elastic jobs, the samples of a step on all workers together. None: the `batch_size` of the
+            DataLoader for each worker.
         rate: in elastic jobs, the change of the learning rate with the number of workers, such as
-            `hvd.elastic.LinearScaling()`; by default it stays.
+            `hvd.elastic.LinearScaling()`; by default, it does not change.
         kwargs: arguments of Lightning's `ParallelStrategy`.
 
     Example:
@@ -80,7 +80,7 @@ class FarandoleStrategy(Collectives, ParallelStrategy):
         return {"num_replicas": hvd.size(), "rank": hvd.rank()}
 
     def set_world_ranks(self) -> None:
-        """Tell Lightning's functions that run on rank 0 only the rank of this worker."""
+        """Set the rank of this worker for Lightning's functions that run on rank 0 only."""
         rank_zero_only.rank = fabric_rank_zero_only.rank = hvd.rank()
 
     def setup_environment(self) -> None:
@@ -102,13 +102,13 @@ class FarandoleStrategy(Collectives, ParallelStrategy):
                 module.dist_sync_fn, module.distributed_available_fn = gather_for_metric, is_more_than_one
 
     def model_to_device(self) -> None:
-        """Move the model to its device, and give all workers the weights of rank 0."""
+        """Move the model to its device, and broadcast the weights of rank 0 to all workers."""
         assert self.model is not None
         self.model.to(self.root_device)
         hvd.broadcast_parameters(self.model.state_dict(), root_rank=0)
 
     def setup_optimizers(self, trainer: Any) -> None:
-        """Let the optimizers of the module step with reduced gradients."""
+        """Make the optimizers of the module use reduced gradients."""
         super().setup_optimizers(trainer)
         assert self.lightning_module is not None
         named = dict(self.lightning_module.named_parameters())
@@ -134,7 +134,7 @@ class FarandoleStrategy(Collectives, ParallelStrategy):
     # --- data ------------------------------------------------------------------------------------------------------
 
     def process_dataloader(self, dataloader: Any) -> Any:
-        """Let the training batches of elastic jobs come from a loop of steps."""
+        """Replace the training batches of elastic jobs by those of a loop of steps."""
         trainer = self.lightning_module.trainer
         if not (self._is_elastic_fit(trainer) and trainer.training):
             return dataloader
@@ -144,7 +144,7 @@ class FarandoleStrategy(Collectives, ParallelStrategy):
         return self._batches
 
     def on_train_start(self) -> None:
-        """Let the loop of steps decide when the epochs of an elastic job end."""
+        """Make the loop of steps decide when the epochs of an elastic job end."""
         if self._batches is not None:
             self._batches.begin()
 
@@ -167,7 +167,7 @@ class FarandoleStrategy(Collectives, ParallelStrategy):
 
     @contextmanager
     def block_backward_sync(self) -> Iterator[None]:
-        """Let backward passes add to the gradients of this worker only."""
+        """Make backward passes add to the gradients of this worker only."""
         self._accumulates = True
         try:
             yield
@@ -186,7 +186,7 @@ class FarandoleStrategy(Collectives, ParallelStrategy):
     def optimizer_step(
         self, optimizer: Any, closure: Callable[[], Any], model: torch.nn.Module | None = None, **kwargs: Any
     ) -> Any:
-        """Make the step of an optimizer; `closure` computes the gradients, in Lightning's automatic optimization."""
+        """Take the step of an optimizer; `closure` computes the gradients, in Lightning's automatic optimization."""
         with optimizer.skip_synchronize():
             result = super().optimizer_step(optimizer, closure, model, **kwargs)
         if self._batches is not None:
@@ -202,10 +202,10 @@ class FarandoleStrategy(Collectives, ParallelStrategy):
 
 
 def _check_elastic(trainer: Any) -> None:
-    """Check that the options of a Trainer fit a world that changes.
+    """Check that the options of a Trainer are valid for an elastic job.
 
     Raises:
-        ValueError: an option does not.
+        ValueError: an option is not valid.
     """
     wrong = {
         "accumulate_grad_batches": (trainer.accumulate_grad_batches, 1, "use a smaller batch_size"),

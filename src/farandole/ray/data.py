@@ -1,7 +1,7 @@
 """Rows of a Ray dataset, each read exactly once in an epoch, for elastic loaders.
 
-Ray's own shards of a dataset are handed out once; a worker that is replaced would begin its shard anew. Here the blocks
-stay in Ray's object store, and each worker reads the rows that the ledger of the job gives it.
+Ray's own shards of a dataset are assigned once; the replacement of a worker would begin its shard again. Here the
+blocks stay in Ray's object store, and each worker reads the rows that the ledger of the job assigns to it.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ _BLOCK_SECONDS = 600.0
 class DatasetSource(GroupedRows):
     """The rows of a Ray dataset, for an `ElasticLoader` of PyTorch, TensorFlow or JAX.
 
-    It is made in the driver, where the dataset is computed and stays in Ray's object store as long as the driver lives.
-    Workers of Ray, such as those of Ray Train, get it as an argument. A row is read exactly once in an epoch, by one
-    worker, in a world of any size and however it changes. Each worker has about `window` + 1 blocks in memory.
+    It is created in the driver, which computes the dataset; the result stays in Ray's object store as long as the
+    driver runs. Pass it to Ray's workers, such as those of Ray Train, as an argument. A row is read exactly once in an
+    epoch, by one worker, in a world of any size and however it changes. Each worker has about `window` + 1 blocks in
+    memory.
 
     Args:
         dataset: a dataset of `ray.data`.
-        columns: the names of the columns to read; None is all.
+        columns: the names of the columns to read; None: all.
         seed: the seed of the shuffled order, the same on all ranks.
-        shuffle: whether rows come in another order in each epoch: blocks are shuffled, and rows within each window.
+        shuffle: whether rows have another order in each epoch: blocks are shuffled, and rows within each window.
         window: the number of blocks whose rows are mixed.
 
     Raises:
-        ValueError: the dataset has no rows, or not these columns.
+        ValueError: the dataset has no rows, or lacks a column.
 
     Example:
         >>> source = DatasetSource(ray.data.read_parquet("s3://bucket/train"), shuffle=True)  # doctest: +SKIP

@@ -54,21 +54,22 @@ def run(
     """Run a function with an elastic loop on workers that come and go with the nodes of a Ray cluster.
 
     It connects to the cluster if the program has not done so. Workers are processes beside Ray's own; one that needs
-    Ray calls `ray.init(address="auto")`. Resources that are not there are requested, and used as soon as they come.
+    Ray calls `ray.init(address="auto")`. Missing resources are requested, and used as soon as they are available.
 
     Args:
         fn: the function, called in every worker as `fn(*args, **kwargs)`.
         args: positional arguments.
         kwargs: keyword arguments.
-        min_workers: the least number of workers; with fewer, the job waits.
-        max_workers: the most workers; None: as many as the cluster has room for.
+        min_workers: the minimum number of workers; with fewer, the job waits.
+        max_workers: the maximum number of workers; None: as many as the cluster has room for.
         cpus_per_worker: CPUs of each worker.
         gpus_per_worker: GPUs of each worker.
         env: variables for the workers, in addition to those of Ray's processes.
-        callbacks: functions that get each value that a worker gives to `farandole.report`, in this thread.
+        callbacks: functions that are called, in this thread, with each value that a worker passes to
+            `farandole.report`.
         elastic_timeout: seconds to wait for `min_workers`, at the beginning and after a loss.
-        reset_limit: the most worlds that may follow the first one; None: no limit.
-        cooldown_range: the shortest and the longest time, in seconds, that a failed slot stays unused.
+        reset_limit: the maximum number of worlds after the first one; None: no limit.
+        cooldown_range: the shortest and the longest time, in seconds, that a failed slot is not used.
         verbose: whether to print every decision of the launcher.
 
     Returns:
@@ -76,7 +77,7 @@ def run(
 
     Raises:
         SpecError: an argument is not valid.
-        TimeoutError: the resources of `min_workers` are not there in time.
+        TimeoutError: the resources of `min_workers` are not available in time.
         JobFailed: the workers failed; the text describes the first failure.
     """
     demand = Demand(min_workers, max_workers, cpus_per_worker, gpus_per_worker)
@@ -106,18 +107,18 @@ def run_on_hosts(
     *,
     verbose: bool = False,
 ) -> JobOutcome:
-    """Run a job to its end on hosts. The resources of the least number of workers must be reserved.
+    """Run a job to its end on hosts. The resources of the minimum number of workers must be reserved.
 
     Args:
         hosts: the hosts, which dial.
         spec: the launch of the job.
         environment: variables for the hosts and their workers.
-        callbacks: functions that get each value that a worker reports, in this thread.
+        callbacks: functions that are called, in this thread, with each value that a worker reports.
         call: the pickled call that the workers fetch, if they run a function.
         verbose: whether to print every decision of the launcher.
 
     Raises:
-        SpecError: the program is connected by Ray Client, so the cluster cannot reach it.
+        SpecError: the program uses Ray Client, so the cluster cannot reach it.
     """
     _refuse_ray_client()
     secret = secrets.token_bytes(_SECRET_BYTES)
@@ -149,18 +150,18 @@ def run_on_hosts(
 
 
 class _Values(Observer):
-    """Keeps reported values for the thread of the caller."""
+    """Queues reported values for the thread of the caller."""
 
     def __init__(self, values: queue.SimpleQueue[bytes]) -> None:
         self._values = values
 
     def value_reported(self, rank: int | None, payload: bytes) -> None:
-        """Keep a value."""
+        """Queue a value."""
         self._values.put(payload)
 
 
 def _wait(job: BackgroundJob, hosts: HostActors, values: queue.SimpleQueue[bytes], callbacks: Callbacks) -> JobOutcome:
-    """Pass on values until the job has ended; end it if a callback fails, or the user interrupts."""
+    """Pass values to the callbacks until the job has ended; end it if a callback fails, or the user interrupts."""
     outcome: Future[JobOutcome] = job.outcome
     try:
         while not outcome.done():

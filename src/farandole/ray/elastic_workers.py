@@ -55,10 +55,10 @@ class ElasticWorkers:
         executable_kwargs: Mapping[str, Any] | None = None,
         extra_env_vars: Mapping[str, Any] | None = None,
     ) -> None:
-        """Wait for the resources of the least number of workers. The object is made in each worker, when it starts.
+        """Wait for the resources of the minimum number of workers. Each worker creates the object when it starts.
 
         Raises:
-            TimeoutError: they are not there in time.
+            TimeoutError: the resources are not available in time.
         """
         self.shutdown()
         self._made = executable_cls, tuple(executable_args or ()), dict(executable_kwargs or {})
@@ -100,7 +100,7 @@ class ElasticWorkers:
     def run_remote(
         self, fn: Callable[..., Any], args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None
     ) -> list[Any]:
-        """Raise an error: a worker of an elastic job has no reference of Ray.
+        """Raise an error: workers of an elastic job are not Ray actors.
 
         Raises:
             NotImplementedError: always.
@@ -108,7 +108,7 @@ class ElasticWorkers:
         raise NotImplementedError("An elastic job has no run_remote, because its workers come and go: use run.")
 
     def execute_single(self, fn: Callable[[Any], Any]) -> Any:
-        """Raise an error: no worker of an elastic job is sure to stay rank 0.
+        """Raise an error: in an elastic job, rank 0 may change.
 
         Raises:
             NotImplementedError: always.
@@ -116,7 +116,7 @@ class ElasticWorkers:
         raise NotImplementedError("An elastic job has no execute_single, because its workers come and go: use execute.")
 
     def shutdown(self) -> None:
-        """Give the resources back."""
+        """Release the resources."""
         if self._hosts is not None:
             self._hosts.release()
             self._hosts = None

@@ -1,4 +1,4 @@
-"""`RayExecutor`, with the interface of Horovod's."""
+"""`RayExecutor`, with Horovod's interface."""
 
 from __future__ import annotations
 
@@ -18,19 +18,18 @@ class RayExecutor:
     which keep their state from call to call, until `shutdown`.
 
     Args:
-        settings: the object of `create_settings`.
+        settings: the result of `create_settings`.
         num_workers: number of workers, wherever there is room.
         num_hosts: number of hosts, each with `num_workers_per_host` workers, instead of `num_workers`.
         num_workers_per_host: number of workers on each of these hosts.
         cpus_per_worker: CPUs of each worker.
-        use_gpu: whether each worker needs GPUs. Tensors of GPUs travel through host memory between workers, unless NCCL
-            can be used.
+        use_gpu: whether each worker needs GPUs. Tensors of GPUs are sent through host memory, unless NCCL can be used.
         gpus_per_worker: GPUs of each worker; the default is 1 with `use_gpu`.
         use_current_placement_group: whether to use the placement group of the caller, if it runs in one.
-        min_workers: the least number of workers of an elastic job.
-        max_workers: the most workers of an elastic job.
-        reset_limit: the most worlds that may follow the first one of an elastic job.
-        cooldown_range: the shortest and the longest time, in seconds, that a failed slot of an elastic job is unused.
+        min_workers: the minimum number of workers of an elastic job.
+        max_workers: the maximum number of workers of an elastic job.
+        reset_limit: the maximum number of worlds of an elastic job after the first one.
+        cooldown_range: the shortest and the longest time, in seconds, that a failed slot of an elastic job is not used.
         elastic_timeout: seconds that an elastic job waits for `min_workers`.
         override_discovery: whether to find slots in the Ray cluster, rather than ask `settings.discovery`.
 
@@ -53,7 +52,7 @@ class RayExecutor:
         Args:
             timeout_s: seconds that a call to the cluster may take while workers are started.
             ssh_identity_file: path for `ssh_str`.
-            ssh_str: a private key, which is written to that path unless the file exists. It is not used.
+            ssh_str: a private key, which is written to that path unless the file exists. The key is not used.
             placement_group_timeout_s: seconds to wait for the resources of all workers.
             nics: network interfaces between workers.
             others: other fields of `RaySettings`, such as `verbose`.
@@ -131,10 +130,10 @@ class RayExecutor:
             executable_cls: the class; None: no object.
             executable_args: positional arguments for it.
             executable_kwargs: keyword arguments for it.
-            extra_env_vars: variables for the workers, with values that are turned into text.
+            extra_env_vars: variables for the workers, with values that are converted to text.
 
         Raises:
-            TimeoutError: the resources are not there in time.
+            TimeoutError: the resources are not available in time.
         """
         self.adapter.start(executable_cls, executable_args, executable_kwargs, extra_env_vars)
 
@@ -143,7 +142,8 @@ class RayExecutor:
 
         Args:
             fn: the function of the object.
-            callbacks: functions that get each value that a worker gives to `ray_logger.log`; elastic jobs only.
+            callbacks: functions that are called with each value that a worker passes to `ray_logger.log`; elastic jobs
+                only.
         """
         return self.adapter.execute(fn, callbacks)
 
@@ -160,14 +160,15 @@ class RayExecutor:
             fn: the function.
             args: positional arguments for it.
             kwargs: keyword arguments for it.
-            callbacks: functions that get each value that a worker gives to `ray_logger.log`; elastic jobs only.
+            callbacks: functions that are called with each value that a worker passes to `ray_logger.log`; elastic jobs
+                only.
         """
         return self.adapter.run(fn, args, kwargs, callbacks)
 
     def run_remote(
         self, fn: Callable[..., Any], args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None
     ) -> list[Any]:
-        """Run a function on all workers, and return Ray's references to the values, by rank."""
+        """Run a function on all workers, and return Ray's object references to the values, by rank."""
         return self.adapter.run_remote(fn, args, kwargs)
 
     def execute_single(self, fn: Callable[[Any], Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Workers of a fixed number, each an actor of Ray that lives until `shutdown`."""
+"""A fixed number of workers, each a Ray actor that lives until `shutdown`."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ class FixedWorkers:
         executable_kwargs: Mapping[str, Any] | None = None,
         extra_env_vars: Mapping[str, Any] | None = None,
     ) -> None:
-        """Start the actors, and give each its place in the world.
+        """Start the actors, and assign each its place in the world.
 
         Raises:
-            TimeoutError: the resources are not there in time.
+            TimeoutError: the resources are not available in time.
         """
         assert self._num_workers is None or self._num_hosts is None, "give either num_workers or num_hosts, not both"
         assert self._num_workers is not None or self._num_hosts is not None, "give num_workers or num_hosts"
@@ -139,10 +139,10 @@ class FixedWorkers:
         return self._wait_for([getattr(worker, method).remote(*args) for worker in self.workers])
 
     def _wait_for(self, references: Sequence[Any]) -> list[Any]:
-        """Return the values of calls that take no time in an actor that has started.
+        """Return the values of calls that are fast in an actor that has started.
 
         Raises:
-            TimeoutError: they are not there in time.
+            TimeoutError: the values do not arrive in time.
         """
         seconds = max(_START_SECONDS, self._settings.timeout_s)
         try:
@@ -184,7 +184,7 @@ class FixedWorkers:
         return self.workers
 
     def shutdown(self) -> None:
-        """End the actors, and give their resources back."""
+        """End the actors, and release their resources."""
         ray = use_ray()
         for worker in self.workers:
             ray.kill(worker)
@@ -199,7 +199,7 @@ def common_environment(roster: str, master: str, secret: bytes, settings: RaySet
 
     Args:
         roster: host:port of the roster.
-        master: host:port where scripts that also use torch.distributed can meet.
+        master: host:port for scripts that also use torch.distributed.
         secret: the secret of the job.
         settings: the settings of the executor.
     """

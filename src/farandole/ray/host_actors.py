@@ -1,4 +1,4 @@
-"""The hosts of an elastic job on a Ray cluster: actors that hold resources, and dial the launcher in the driver.
+"""The hosts of an elastic job on a Ray cluster: actors that have the resources, and dial the launcher in the driver.
 
 Each actor has room for one worker. The least number of workers is one placement group, all or nothing; each further one
 is a placement group of its own. A group that Ray cannot place yet is the demand that an autoscaler sees. If a node is
@@ -32,17 +32,17 @@ _NODE_SHARE = 0.001
 
 @dataclass(frozen=True)
 class Demand:
-    """The resources that a job asks for."""
+    """The resources that a job requests."""
 
     min_workers: int
     max_workers: int | None
-    """The most workers; None: as many as there is room for."""
+    """The maximum number of workers; None: as many as there is room for."""
     cpus: float = 1
     """CPUs of each worker."""
     gpus: float = 0
     """GPUs of each worker."""
     discovery: Any = None
-    """An object with `find_available_hosts_and_slots()`, whose hosts are used instead of all of the cluster."""
+    """An object with `find_available_hosts_and_slots()`, whose hosts are used instead of those of the whole cluster."""
 
     @property
     def each(self) -> dict[str, float]:
@@ -56,9 +56,9 @@ class Demand:
         """Return the limits of a job on these resources.
 
         Args:
-            timeout: seconds to wait for the least number of workers.
-            reset_limit: the most worlds that may follow the first one; None: no limit.
-            cooldown: the shortest and the longest time, in seconds, that a failed slot stays unused.
+            timeout: seconds to wait for the minimum number of workers.
+            reset_limit: the maximum number of worlds after the first one; None: no limit.
+            cooldown: the shortest and the longest time, in seconds, that a failed slot is not used.
 
         Raises:
             SpecError: a value is not valid.
@@ -75,7 +75,7 @@ class Demand:
 
 
 class HostActor:
-    """Dials the launcher, again under another name when a dialer has ended.
+    """Dials the launcher; when the dialer has ended, dials again under another name.
 
     Args:
         launcher: host:port of the launcher's reception.
@@ -132,7 +132,7 @@ class HostActors:
     """All hosts of one job.
 
     Args:
-        demand: the resources that the job asks for.
+        demand: the resources that the job requests.
         directory: the directory in which workers run; "": that of Ray's processes.
     """
 
@@ -140,11 +140,11 @@ class HostActors:
         self._demand = demand
         self._directory = directory
         self._least: Any = None
-        """The placement group of the least number of workers."""
+        """The placement group of the minimum number of workers."""
         self._groups: list[Any] = []
         self._actors: list[Any] = []
         self._last: Any = None
-        """A reference of Ray that is ready when the last actor has started."""
+        """A Ray object reference that is ready when the last actor has started."""
         self._by_host: dict[str, list[Any]] = {}
         """Actors on hosts of the user's discovery."""
         self._asked_at = 0.0
@@ -153,10 +153,10 @@ class HostActors:
         self._arguments: tuple[str, bytes, Mapping[str, str], str] = "", b"", {}, ""
 
     def reserve(self, seconds: float) -> None:
-        """Wait for the resources of the least number of workers.
+        """Wait for the resources of the minimum number of workers.
 
         Raises:
-            TimeoutError: they are not there in time.
+            TimeoutError: the resources are not available in time.
         """
         deadline = time.monotonic() + seconds
         if self._demand.discovery is not None:
@@ -201,7 +201,7 @@ class HostActors:
             self._add_single()
 
     def end(self) -> None:
-        """End all actors, and give their resources back."""
+        """End all actors, and release their resources."""
         ray = use_ray()
         for actor in self._all():
             ray.kill(actor)
@@ -211,7 +211,7 @@ class HostActors:
         self._groups = []
 
     def release(self) -> None:
-        """Give the resources of the least number of workers back, too."""
+        """Also release the resources of the minimum number of workers."""
         self.end()
         if self._least is not None:
             use_ray().util.remove_placement_group(self._least)
@@ -228,7 +228,7 @@ class HostActors:
         self._draining = draining
 
     def _most_now(self) -> int:
-        """Return for how many workers to ask at once."""
+        """Return the number of workers to request at present."""
         if self._demand.max_workers is not None:
             return self._demand.max_workers
         here = count_slots(use_ray().nodes(), self._demand.cpus, self._demand.gpus, self._demand.gpus > 0)

@@ -76,7 +76,7 @@ def devices_by_node(nodes: Sequence[str], devices: Sequence[Sequence[str]]) -> l
 def count_slots(
     nodes: Sequence[Mapping[str, object]], cpus_per_worker: float, gpus_per_worker: float, use_gpu: bool
 ) -> dict[str, int]:
-    """Return the number of workers that each alive node has room for; nodes without room are left out.
+    """Return the number of workers that each alive node has room for; nodes without room are omitted.
 
     Args:
         nodes: the nodes, as `ray.nodes()` describes them.

@@ -16,7 +16,7 @@ def use_queue(queue: Any) -> None:
 
 
 def log(info: Any) -> None:
-    """Pass a value to the callbacks of the driver's `run`. If no job takes it, warn once."""
+    """Pass a value to the callbacks of the driver's `run`. If no job receives it, warn once."""
     if _queue is not None:
         _queue.put(info)
     else:

@@ -23,10 +23,10 @@ class RosterThread:
 
     Args:
         state: the initial state of the roster.
-        secret: the secret that workers must prove to hold.
+        secret: the secret that workers must prove to have.
         host: numeric address of this machine that all workers can reach.
-        evict: called in the thread with a worker that is excluded from the job, and has to be killed if it runs.
-        log: called in the thread with a line about every decision.
+        evict: called in the thread with a worker that is excluded from the job, and must be killed if it is running.
+        log: called in the thread with a line about each decision.
 
     Raises:
         OSError: the address is not one of this machine.
@@ -63,7 +63,7 @@ class RosterThread:
         self.address = started.result(_SECONDS)
 
     def tell(self, event: Event) -> None:
-        """Let the roster decide about an event, such as the start or the end of a worker."""
+        """Notify the roster of an event, such as the start or the end of a worker."""
         self._loop.call_soon_threadsafe(self._service.tell, event)
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ class RaySettings:
     placement_group_timeout_s: float = 100.0
     """Seconds to wait for the resources of all workers."""
     nics: Iterable[str] | None = None
-    """Network interfaces between workers; None: all that lead to the other workers."""
+    """Network interfaces between workers; None: all that reach the other workers."""
     verbose: int = 1
     key: Any = None
     ssh_port: int | None = None

@@ -1,10 +1,10 @@
 """farandole in the workers of Ray Train.
 
-Ray Train starts the workers, as actors, and notices their failures; its controller serves the roster. In an elastic
-job, each worker is a replica group of its own in Ray's words: Ray replaces a worker that has failed, while the others
-train on, and the replacement joins them as a newcomer.
+Ray Train starts the workers, as actors, and detects their failures; its controller serves the roster. In an elastic
+job, each worker is a replica group in Ray's terms: Ray replaces a worker that has failed, while the others continue
+training, and the replacement joins them as a newcomer.
 
-Ray's word alone is no proof that a worker has ended: processes of a lost node may live on for seconds. So such a worker
+Ray's report does not prove that a worker has ended: processes of a lost node may continue for seconds. So such a worker
 is excluded, which is safe in either case.
 """
 
@@ -39,13 +39,14 @@ _ANSWER_SECONDS = 300.0
 
 
 class FarandoleConfig(BackendConfig):  # type: ignore[misc]
-    """Lets the workers of Ray Train be one world of farandole.
+    """Makes the workers of Ray Train one world of farandole.
 
     Args:
         elastic: whether the training function has an elastic loop. Then a worker that fails is replaced while the
-            others train on. Needs `FailureConfig(max_failures=...)`, where each replacement counts.
-        nics: network interfaces between workers; None: those that reach each other.
-        start_timeout: seconds that workers wait in `init()` after the latest arrival; None: the default.
+            others continue training. This needs `FailureConfig(max_failures=...)`, in which each replacement counts.
+        nics: network interfaces between workers; None: those that can reach each other.
+        start_timeout: seconds that workers wait in `init()` for the others, from the latest call of it; None: the
+            default.
 
     Example:
         >>> trainer = DataParallelTrainer(  # doctest: +SKIP
@@ -65,21 +66,21 @@ class FarandoleConfig(BackendConfig):  # type: ignore[misc]
 
     @property
     def backend_cls(self) -> type[Any]:
-        """The class that Ray Train's controller makes an object of."""
+        """The class that Ray Train's controller instantiates."""
         return ElasticBackend if self.elastic else FixedBackend
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what Ray's dashboard shows."""
+        """Return the values for Ray's dashboard."""
         return {"elastic": self.elastic}
 
 
 class FixedBackend(Backend):  # type: ignore[misc]
-    """Makes all workers one world, which ends with the first failure of a worker. Ray may then start all again."""
+    """Makes all workers one world, which ends with the first failure of a worker. Ray may then restart all."""
 
     _roster: RosterThread | None = None
 
     def on_start(self, worker_group: Any, backend_config: FarandoleConfig) -> None:
-        """Serve a roster for all workers, and give each its place.
+        """Serve a roster for all workers, and assign each its place.
 
         Raises:
             TimeoutError: a worker does not answer.
@@ -107,12 +108,12 @@ class FixedBackend(Backend):  # type: ignore[misc]
 
 
 class ElasticBackend(FixedBackend):
-    """Makes the workers that live a world, and those that replace others newcomers."""
+    """Makes the running workers a world, and replacements newcomers to it."""
 
     has_replica_groups = True
 
     def on_start(self, worker_group: Any, backend_config: FarandoleConfig) -> None:
-        """Serve a roster for all workers; let a worker that replaces another one join them.
+        """Serve a roster for all workers; let a replacement join them.
 
         Raises:
             SpecError: Ray cannot replace single workers.
@@ -124,9 +125,9 @@ class ElasticBackend(FixedBackend):
         _check_replaces(worker_group)
         self._close()
         self._workers: dict[int, Any] = {}
-        """By rank in Ray Train, which a replacement inherits."""
+        """The workers, by rank in Ray Train, which a replacement inherits."""
         self._numbers: dict[int, int] = {}
-        """The number in the job of each of them, which is never used again."""
+        """The job's number of each worker, which is never reused."""
         self._next = itertools.count()
         workers, secret = _by_rank(worker_group), secrets.token_bytes(_SECRET_BYTES)
         state = ElasticState(Limits(1, len(workers)))
@@ -135,7 +136,7 @@ class ElasticBackend(FixedBackend):
         self._add(workers, backend_config.settings)
 
     def on_shutdown(self, worker_group: Any, backend_config: FarandoleConfig) -> None:
-        """Let the others train on without a worker that Ray takes to be lost; stop serving if it is all of them."""
+        """Continue without workers that Ray reports as lost; stop serving if these are all workers."""
         if _is_whole(worker_group):
             self._close()
             return
@@ -166,7 +167,7 @@ class ElasticBackend(FixedBackend):
 
 
 def _is_whole(group: Any) -> bool:
-    """Return whether a group of Ray Train has all workers, and not only one that is replaced."""
+    """Return whether a group of Ray Train has all workers, rather than a single replacement."""
     return hasattr(group, "get_worker_group_context")
 
 

@@ -1,4 +1,4 @@
-"""Imports Ray when it is needed."""
+"""Importing Ray when it is needed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def use_ray() -> Any:
 
 
 def in_group(group: Any, bundle: int) -> Any:
-    """Return the scheduling strategy for an actor in a placement group; bundle -1 means any bundle."""
+    """Return the scheduling strategy for an actor in a placement group; bundle -1: any bundle."""
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
     return PlacementGroupSchedulingStrategy(

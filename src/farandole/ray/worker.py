@@ -1,4 +1,4 @@
-"""The actor in which a worker of fixed size runs."""
+"""The actor of a worker in a job of fixed size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from farandole.ray.use_ray import use_ray
 
 
 class BaseHorovodWorker:
-    """One worker. An actor is made of this class, or of a user's subclass.
+    """One worker. Its actor has this class, or a user's subclass.
 
     Attributes:
         executable: the object of the user's class; None: there is none.
@@ -47,7 +47,7 @@ class BaseHorovodWorker:
         return list(use_ray().get_gpu_ids())
 
     def update_env_vars(self, env_vars: Mapping[str, Any]) -> None:
-        """Set variables of the environment, with values turned into text."""
+        """Set environment variables, with values converted to text."""
         os.environ.update({name: str(value) for name, value in env_vars.items()})
 
     def env_vars(self) -> dict[str, str]:
@@ -55,7 +55,7 @@ class BaseHorovodWorker:
         return dict(os.environ)
 
     def set_queue(self, queue: Any) -> None:
-        """Let `ray_logger.log` of this process put values into a queue."""
+        """Make `ray_logger.log` in this process put values into a queue."""
         reports.use_queue(queue)
 
     def start_executable(
@@ -64,7 +64,7 @@ class BaseHorovodWorker:
         executable_args: Sequence[Any] | None = None,
         executable_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        """Make the object that later calls are given."""
+        """Create the object that is passed to later calls."""
         if executable_cls is not None:
             self.executable = executable_cls(*(executable_args or ()), **(executable_kwargs or {}))
 
@@ -73,11 +73,11 @@ class BaseHorovodWorker:
         return func(self.executable)
 
     def listen_on(self, nics: Iterable[str] | None) -> None:
-        """Let other workers reach this one by all its addresses, or by the addresses of some interfaces."""
+        """Make this worker reachable for others at all its addresses, or at the addresses of some interfaces."""
         os.environ["FARANDOLE_LISTEN"] = listen_addresses(nics)
 
     def serve_roster(self, places: Sequence[Place], secret: bytes) -> tuple[str, str]:
-        """Serve the roster of the job in this actor; return its address, and another one that is free for other use."""
+        """Serve the roster of the job in this actor; return its address, and a free one for other use."""
         self._roster = RosterThread(FixedState(tuple(places)), secret, self.hostname())
         return self._roster.address, free_address()
 
@@ -93,7 +93,7 @@ def listen_addresses(nics: Iterable[str] | None) -> str:
 
 
 def free_address() -> str:
-    """Return host:port of this node, with a port that nothing uses now."""
+    """Return host:port of this node, with a port that is currently free."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         return f"{use_ray().util.get_node_ip_address()}:{probe.getsockname()[1]}"

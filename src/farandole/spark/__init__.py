@@ -1,6 +1,6 @@
 """Training on a Spark cluster: the processes of a job run in tasks of Spark.
 
-Needs PySpark, and farandole and the packages of the training where the executors run: `pip install 'farandole[spark]'`.
+It needs PySpark, and on the executors farandole and the packages of the training: `pip install 'farandole[spark]'`.
 
 Example:
     >>> import farandole.spark  # doctest: +SKIP

@@ -17,7 +17,7 @@ _OF_THE_DRIVER = ("CUDA_VISIBLE_DEVICES", "PYSPARK_", "SPARK_")
 
 
 class Backend(ABC):
-    """Runs a function on several workers. Make a subclass to train elsewhere than on Spark."""
+    """Runs a function on several workers. A subclass can train elsewhere than on Spark."""
 
     @abstractmethod
     def run(
@@ -27,11 +27,11 @@ class Backend(ABC):
         kwargs: Mapping[str, Any] | None = None,
         env: Mapping[str, str] | None = None,
     ) -> list[Any]:
-        """Call `fn(*args, **kwargs)` on all workers, with these variables too, and return the results by rank."""
+        """Call `fn(*args, **kwargs)` on all workers, with additional variables, and return the results by rank."""
 
     @abstractmethod
     def num_processes(self) -> int:
-        """Return the number of workers; of an elastic job, at the beginning."""
+        """Return the number of workers; for an elastic job, the initial one."""
 
 
 class SparkBackend(Backend):
@@ -40,7 +40,7 @@ class SparkBackend(Backend):
     Args:
         num_proc: the number of workers; None: Spark's default parallelism.
         env: variables for the workers; None: those of the driver except CUDA_VISIBLE_DEVICES.
-        elastic: the least and the most workers of an elastic job; None: the number stays.
+        elastic: the minimum and maximum numbers of workers of an elastic job; None: the number is fixed.
         options: other arguments of `farandole.spark.run` or `run_elastic`.
 
     Raises:

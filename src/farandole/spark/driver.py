@@ -46,16 +46,16 @@ class Tasks(Protocol):
     """The tasks of Spark that serve a job."""
 
     def begin(self, slot: Slot) -> None:
-        """Let Spark start the tasks."""
+        """Make Spark start the tasks."""
 
     def failure(self) -> str:
-        """Return why Spark can run no tasks; "" as long as it may."""
+        """Return why Spark cannot run tasks; "": it can."""
 
     def end(self, patience: float) -> None:
         """End the tasks, and wait until Spark has ended them.
 
         Args:
-            patience: seconds in which they may end by themselves, as they do when their workers have ended.
+            patience: seconds that the tasks have to end by themselves, as they do when their workers have ended.
         """
 
 
@@ -85,7 +85,7 @@ class Options:
         executable: str | None,
         ports: Iterable[int],
     ) -> Options:
-        """Return the choices as `run` and `run_elastic` take them, with their defaults.
+        """Return the options of `run` and `run_elastic`, with their defaults.
 
         Raises:
             SpecError: an environment variable for a default is not valid.
@@ -117,7 +117,7 @@ def run_job(
     elastic: Elastic | None,
     options: Options,
 ) -> JobOutcome:
-    """Run a job to its end, and leave nothing of it behind.
+    """Run a job to its end, and clean up.
 
     Args:
         host: the address at which executors reach this process.
@@ -203,7 +203,9 @@ def writer_to(given: Any, default: TextIO) -> Callable[[bytes], None]:
 
 
 def start_thread(target: Callable[[], None], name: str) -> threading.Thread:
-    """Start a thread of the driver that runs Spark jobs, with the local properties of this one, such as its pool."""
+    """Start a thread of the driver that runs Spark jobs, with the local properties of the present thread, such as its
+    pool.
+    """
     from pyspark import InheritableThread
 
     thread: threading.Thread = InheritableThread(target=target, name=name, daemon=True)

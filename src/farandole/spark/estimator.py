@@ -1,5 +1,5 @@
-"""What the estimators of all frameworks share: DataFrames as Parquet files in a store, a training function on several
-workers, and models that transform DataFrames by batches.
+"""The common part of all estimators: DataFrames as Parquet files in a store, a training function on several workers,
+and models that transform DataFrames by batches.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class BaseEstimator(Declared, Estimator):
             dataset_idx: the number of the data set, if the store has several.
 
         Raises:
-            ValueError: a parameter is missing, or the data do not fit.
+            ValueError: a parameter is missing, or the data do not match the parameters.
             JobFailed: the training failed.
         """
         stage = self.copy(params) if params else self
@@ -129,7 +129,7 @@ class BaseEstimator(Declared, Estimator):
         """Train, and return the model.
 
         Args:
-            rows: where the data are.
+            rows: the locations of the data.
             types: the types of the DataFrame's columns; {} without one.
         """
         store = self.value("store")
@@ -166,7 +166,7 @@ class BaseEstimator(Declared, Estimator):
 
     @abstractmethod
     def _function(self) -> Callable[[Any], Any]:
-        """Return the training function, which takes the task and returns what rank 0 knows of the training."""
+        """Return the training function, which takes the task and returns the results that rank 0 has."""
 
     @abstractmethod
     def _task(self, rows: Rows, run: str) -> Any:
@@ -177,9 +177,9 @@ class BaseEstimator(Declared, Estimator):
         """Return the trained stage.
 
         Args:
-            checkpoint: the last one.
+            checkpoint: the last checkpoint.
             run: the name of the run.
-            result: of the training function, on rank 0.
+            result: the result of the training function on rank 0.
             types: the types of the DataFrame's columns; {} without one.
         """
 
@@ -198,7 +198,7 @@ OF_MODELS: Mapping[str, Any] = {
 
 
 class BaseModel(Declared, Model):
-    """A trained model, which adds its outputs to DataFrames. It works on the CPU."""
+    """A trained model, which adds its outputs to DataFrames. It runs on the CPU."""
 
     PARAMETERS: ClassVar[Mapping[str, Any]] = OF_MODELS
 
@@ -249,21 +249,23 @@ class BaseModel(Declared, Model):
 
     @abstractmethod
     def _sizes(self) -> list[int | None]:
-        """Return how many numbers each output has for a row; None for one, which is no vector."""
+        """Return the number of values of each output for a row; None for a scalar."""
 
     @abstractmethod
     def _predictor(self) -> Callable[[], Callable[[list[Any]], list[Any]]]:
-        """Return what loads the model in an executor, and then takes arrays of inputs and returns arrays of outputs."""
+        """Return a function that loads the model in an executor, and returns a function from arrays of inputs to arrays
+        of outputs.
+        """
 
 
 class Prediction:
     """The function for `mapInArrow`: it adds outputs to batches of rows.
 
     Args:
-        load: returns a function that takes arrays of inputs and returns arrays of outputs.
-        inputs: the columns of the inputs, which are left out of the result.
+        load: a function that returns a function from arrays of inputs to arrays of outputs.
+        inputs: the columns of the inputs, which are omitted from the result.
         outputs: the names of the outputs.
-        size: rows for which the model is called at once.
+        size: the number of rows in one call of the model.
     """
 
     def __init__(
@@ -276,7 +278,7 @@ class Prediction:
         self._load, self._inputs, self._outputs, self._size = load, inputs, outputs, size
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Go through the batches of a partition, with one model."""
+        """Add outputs to the batches of a partition, with one model."""
         import numpy as np
         import pyarrow as pa
 

@@ -49,18 +49,18 @@ def run(
     with their rank; on Spark Connect, the last ones when the job has ended.
 
     Args:
-        fn: the function, called in every worker as `fn(*args, **kwargs)`. It travels by cloudpickle.
+        fn: the function, called in every worker as `fn(*args, **kwargs)`. It is pickled by cloudpickle.
         args: positional arguments.
         kwargs: keyword arguments.
         num_proc: number of workers; None: Spark's default parallelism. Spark Connect needs a number.
         start_timeout: seconds to wait for all tasks; None: HOROVOD_SPARK_START_TIMEOUT, or 600.
         env: variables for the workers, in addition to those of the executors; None as a value removes one.
         stdout: the object with `write` that the workers' output is written to; None: the stdout of this process.
-        stderr: the same for their error output.
-        verbose: 0 to print only the workers' output, 1 also what the user should know, 2 also the launcher's decisions.
+        stderr: the same for the workers' error output.
+        verbose: 0 to print only the workers' output, 1 also messages for the user, 2 also the launcher's decisions.
         prefix_output_with_timestamp: whether each line begins with the time.
         executable: the Python interpreter of the workers; None: the interpreter of the executors.
-        ports: the ports to try in the driver; the launcher listens on the first free one. 0 is any free port.
+        ports: the ports to try in the driver; the launcher listens on the first free one. 0: any free port.
 
     Raises:
         SpecError: there is neither a SparkContext nor a session of Spark Connect, or an argument is not valid.
@@ -121,7 +121,7 @@ class Stage:
         self._thread: Any = None
 
     def begin(self, slot: Slot) -> None:
-        """Let Spark start the tasks."""
+        """Make Spark start the tasks."""
 
         def work() -> None:
             try:
@@ -139,7 +139,7 @@ class Stage:
         self._thread = start_thread(work, self._group)
 
     def failure(self) -> str:
-        """Return why Spark can run no tasks; "" as long as it may."""
+        """Return why Spark cannot run tasks; "": it can."""
         return self._failure
 
     def end(self, patience: float) -> None:

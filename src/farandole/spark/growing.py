@@ -1,7 +1,8 @@
-"""`farandole.spark.run_elastic`: a function with an elastic loop, on workers that come and go with Spark's executors.
+"""`farandole.spark.run_elastic`: a function with an elastic loop, on workers that join and leave with Spark's
+executors.
 
-Each slot is a Spark job of one task, which is submitted again when it ends. So Spark's own counts of failures of a job
-do not matter, and a lost executor costs the job one slot until Spark has another one.
+Each slot is a Spark job of one task, which is submitted again when it ends. So Spark's limits of failures in a job do
+not apply, and a lost executor costs the job one slot until Spark has another one.
 """
 
 from __future__ import annotations
@@ -49,33 +50,33 @@ def run_elastic(
 ) -> list[Any]:
     """Run a function with an elastic loop on workers in tasks of Spark, and return the results by rank.
 
-    When a task, its process or its executor is lost, the other workers go on, and another worker joins as soon as Spark
-    has a place for it.
+    When a task, its process or its executor is lost, the other workers continue, and another worker joins as soon as
+    Spark has a place for it.
 
     Args:
-        fn: the function, called in every worker as `fn(*args, **kwargs)`. It travels by cloudpickle.
+        fn: the function, called in every worker as `fn(*args, **kwargs)`. It is pickled by cloudpickle.
         args: positional arguments.
         kwargs: keyword arguments.
         num_proc: the most workers of the first world, which begins with `min_num_proc` if others come later; None:
             Spark's default parallelism.
         min_num_proc: the least number of workers; with fewer, the job waits. None: `num_proc`, or with dynamic
             allocation its minimum.
-        max_num_proc: the most workers; None: `num_proc`, or with dynamic allocation its maximum.
+        max_num_proc: the maximum number of workers; None: `num_proc`, or with dynamic allocation its maximum.
         start_timeout: seconds that a task tries to reach the launcher; None: HOROVOD_SPARK_START_TIMEOUT, or 600.
         elastic_timeout: seconds to wait for `min_num_proc` workers, at the beginning and after a loss; None:
             FARANDOLE_ELASTIC_TIMEOUT or HOROVOD_ELASTIC_TIMEOUT, or 600.
-        reset_limit: the most worlds that may follow the first one; None: no limit.
+        reset_limit: the maximum number of worlds after the first one; None: no limit.
         env: variables for the workers, in addition to those of the executors; None as a value removes one.
         stdout: the object with `write` that the workers' output is written to; None: the stdout of this process.
-        stderr: the same for their error output.
-        verbose: 0 to print only the workers' output, 1 also what the user should know, 2 also the launcher's decisions.
+        stderr: the same for the workers' error output.
+        verbose: 0 to print only the workers' output, 1 also messages for the user, 2 also the launcher's decisions.
         prefix_output_with_timestamp: whether each line begins with the time.
         executable: the Python interpreter of the workers; None: the interpreter of the executors.
-        ports: the ports to try in the driver; the launcher listens on the first free one. 0 is any free port.
+        ports: the ports to try in the driver; the launcher listens on the first free one. 0: any free port.
 
     Raises:
         SpecError: there is no SparkContext, or an argument is not valid.
-        JobFailed: the job cannot go on; the text describes the first failure.
+        JobFailed: the job cannot continue; the text describes the first failure.
 
     Example:
         >>> farandole.spark.run_elastic(train, num_proc=4, min_num_proc=2, max_num_proc=8)  # doctest: +SKIP
@@ -91,7 +92,7 @@ def run_elastic(
 
 
 def sizes(context: Any, size: int | None, least: int | None, most: int | None) -> tuple[int, int, int]:
-    """Return the number of workers at the beginning, the least and the most.
+    """Return the initial, minimum and maximum numbers of workers.
 
     Raises:
         SpecError: they contradict each other.
@@ -114,7 +115,7 @@ def sizes(context: Any, size: int | None, least: int | None, most: int | None) -
 
 
 class Slots:
-    """Spark jobs of one task each, which are submitted again and again.
+    """Spark jobs of one task each, which are submitted again when they end.
 
     Args:
         context: the SparkContext.
@@ -133,7 +134,7 @@ class Slots:
         self._threads: list[threading.Thread] = []
 
     def begin(self, slot: Slot) -> None:
-        """Let Spark start the tasks."""
+        """Make Spark start the tasks."""
         for number in range(self._size):
             self._threads.append(start_thread(partial(self._serve, slot, number), f"farandole-{number}"))
 
@@ -166,7 +167,7 @@ class Slots:
             self._over.wait(_REST_SECONDS)
 
     def _submit(self, slot: Slot, name: str) -> str:
-        """Let one task serve, and return why it failed; "" if it did not fail."""
+        """Run one task, and return why it failed; "": it did not fail."""
 
         def task(_: Iterable[Any]) -> Iterator[int]:
             from pyspark import TaskContext

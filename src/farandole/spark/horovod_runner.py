@@ -17,12 +17,12 @@ class HorovodRunner:
     """Runs a training function on a Spark cluster, or on several workers of the driver's machine.
 
     Args:
-        np: the number of workers; 0: Spark's default parallelism; below 0: that many on the driver's machine, without
-            Spark.
+        np: the number of workers; 0: Spark's default parallelism; below 0: the number of workers on the driver's
+            machine, without Spark.
         driver_log_verbosity: "all" to print the workers' output; "log_callback_only" to omit it.
 
     Raises:
-        SpecError: `driver_log_verbosity` is neither.
+        SpecError: `driver_log_verbosity` has another value.
 
     Example:
         >>> HorovodRunner(np=2).run(train, learning_rate=0.01)  # doctest: +SKIP

@@ -22,11 +22,11 @@ _OBJECTS: Mapping[str, Any] = {"custom_objects": ({}, "classes and functions tha
 class KerasEstimator(BaseEstimator):
     """Trains a model of Keras 3 on the rows of a DataFrame, on several workers.
 
-    Each row is used once in an epoch; of a last step with fewer rows than workers, the rows are left out. Rank 0 writes
-    a checkpoint into the store after each epoch, and a `run_id` that the store has goes on from there.
+    Each row is used once in an epoch; a last step with fewer rows than workers is omitted. Rank 0 writes a checkpoint
+    into the store after each epoch, and a training with an existing `run_id` continues from it.
 
     Args:
-        parameters: by keywords; `explainParams()` lists them.
+        parameters: the parameters, by keyword; `explainParams()` lists them.
 
     Raises:
         TypeError: there is no such parameter.
@@ -84,10 +84,10 @@ class KerasEstimator(BaseEstimator):
 
 
 class KerasModel(BaseModel):
-    """A trained model of Keras, which adds a column for each output to DataFrames.
+    """A trained Keras model, which adds a column for each output to DataFrames.
 
     Args:
-        parameters: by keywords; `explainParams()` lists them.
+        parameters: the parameters, by keyword; `explainParams()` lists them.
     """
 
     PARAMETERS: ClassVar[Mapping[str, Any]] = {**OF_MODELS, **_OBJECTS}

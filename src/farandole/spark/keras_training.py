@@ -27,7 +27,7 @@ def train(task: KerasTask) -> dict[str, Any]:
     """Train; rank 0 writes a checkpoint after each epoch. Return the history.
 
     Raises:
-        ValueError: rows do not fit the model.
+        ValueError: rows do not match the model.
     """
     import farandole.keras as hvd
 
@@ -64,14 +64,14 @@ def train(task: KerasTask) -> dict[str, Any]:
 
 
 def _has_number(optimizer: Any) -> bool:
-    """Return whether the learning rate is a number, and not a schedule."""
+    """Return whether the learning rate is a number, rather than a schedule."""
     import keras
 
     return not isinstance(getattr(optimizer, "_learning_rate", None), keras.optimizers.schedules.LearningRateSchedule)
 
 
 def _begun(task: KerasTask) -> tuple[int, dict[str, list[float]]]:
-    """Return how many epochs the checkpoint has, and their history."""
+    """Return the number of epochs in the checkpoint, and their history."""
     notes = notes_of(task.checkpoint)
     if not task.store.exists(notes):
         return 0, {}
@@ -102,7 +102,7 @@ def _keep(task: KerasTask, history: dict[str, list[float]]) -> Any:
 
 
 class _file:
-    """A temporary file with this content, whose name ends as Keras wants it."""
+    """A temporary file with this content, whose name has the suffix that Keras requires."""
 
     def __init__(self, content: bytes) -> None:
         self._folder = tempfile.TemporaryDirectory()

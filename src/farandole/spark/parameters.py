@@ -1,4 +1,4 @@
-"""Parameters of estimators and their models, as `pyspark.ml` has them, declared in tables."""
+"""Parameters of estimators and their models, in the form of `pyspark.ml`, declared in tables."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _IRREGULAR = {
 
 
 class Declared(Params, MLReadable, MLWritable):
-    """A stage whose parameters are declared in tables. They are given by keywords, or by setX.
+    """A stage whose parameters are declared in tables. They are set by keywords, or by setX.
 
     Attributes:
-        PARAMETERS: the parameters, with their defaults and one line about each.
-        UNUSED: Horovod's parameters that do nothing here, and why. Setting one warns.
-        NOT_SAVED: parameters that belong to one place, and are given again after `load`.
+        PARAMETERS: the parameters, with their defaults and one-line descriptions.
+        UNUSED: Horovod's parameters that have no effect here, with the reasons. Setting one warns.
+        NOT_SAVED: parameters that depend on the environment, and must be set again after `load`.
     """
 
     PARAMETERS: ClassVar[Mapping[str, tuple[Any, str]]] = {}
@@ -78,7 +78,7 @@ class Declared(Params, MLReadable, MLWritable):
 
     @classmethod
     def read(cls) -> Any:
-        """Return the reader of saved stages. Reading one executes pickles: load only what you trust."""
+        """Return the reader of saved stages. Reading one executes pickles: load only stages that you trust."""
         return _Reader(cls)
 
 
@@ -101,7 +101,7 @@ _CHUNK = 64 << 20
 
 
 class _Writer(MLWriter):
-    """Writes a stage: Spark's metadata, and beside these the values in files of their own, through Spark's own Hadoop.
+    """Writes a stage: Spark's metadata, and the values in separate files, through Spark's own Hadoop.
 
     Args:
         stage: the stage.
@@ -122,7 +122,7 @@ class _Writer(MLWriter):
 
 
 class _Reader(MLReader):
-    """Reads what `_Writer` has written.
+    """Reads a stage that `_Writer` has written.
 
     Args:
         kind: the class of the stage.

@@ -1,4 +1,4 @@
-"""Stores: where estimators keep their data, checkpoints and logs, on any file system that fsspec knows.
+"""Stores: the places of estimators' data, checkpoints and logs, on any file system that fsspec supports.
 
 Below the prefix are `intermediate_train_data`, `intermediate_val_data` and `intermediate_test_data`, with a number
 after a dot if there are several, and `runs/RUN_ID` with the checkpoint of a run.
@@ -14,10 +14,10 @@ from farandole.errors import InvalidRequestError
 
 
 class Store:
-    """Where an estimator keeps its data and its runs.
+    """The place of an estimator's data and runs.
 
     Args:
-        prefix_path: a folder that the driver and all executors reach: a path, or a URL such as s3://bucket/folder.
+        prefix_path: a folder that the driver and all executors can access: a path, or a URL such as s3://bucket/folder.
         train_path: the training data; None: below the prefix.
         val_path: the validation data; None: below the prefix.
         test_path: the test data; None: below the prefix.
@@ -68,7 +68,7 @@ class Store:
     # --- paths -----------------------------------------------------------------------------------------------------
 
     def get_train_data_path(self, idx: int | None = None) -> str:
-        """Return the URL of the training data, of the data set with a number if there are several."""
+        """Return the URL of the training data; `idx`: the number of the data set, if there are several."""
         return self._numbered("train", idx)
 
     def get_val_data_path(self, idx: int | None = None) -> str:
@@ -120,7 +120,7 @@ class Store:
 
     @property
     def fs(self) -> Any:
-        """The file system of fsspec."""
+        """fsspec's file system of the store."""
         return self._fs_of(self.prefix_path)[0]
 
     def _fs_of(self, url: str) -> tuple[Any, str]:
@@ -137,7 +137,7 @@ class Store:
         return system, path
 
     def exists(self, path: str) -> bool:
-        """Return whether there is something at a URL."""
+        """Return whether there is a file or folder at a URL."""
         fs, within = self._fs_of(path)
         return bool(fs.exists(within))
 
@@ -147,7 +147,7 @@ class Store:
         return bytes(fs.cat_file(within))
 
     def write(self, path: str, data: bytes) -> None:
-        """Write a file. It has its name only when it is complete, as far as the file system can rename."""
+        """Write a file. It gets its name only when it is complete, if the file system can rename."""
         fs, within = self._fs_of(path)
         fs.makedirs(fs._parent(within), exist_ok=True)
         unfinished = f"{within}.tmp"
@@ -159,7 +159,7 @@ class Store:
         self.write(path, text.encode())
 
     def remove(self, path: str) -> None:
-        """Remove a file, or a folder with all that is in it; no-op if there is none."""
+        """Remove a file, or a folder with its content; no-op if there is none."""
         fs, within = self._fs_of(path)
         if fs.exists(within):
             fs.rm(within, recursive=True)
@@ -188,7 +188,7 @@ class Store:
 
 
 class FilesystemStore(Store):
-    """A store on a local or mounted file system, or on one for which there is a package of fsspec."""
+    """A store on a local or mounted file system, or on one that a package of fsspec supports."""
 
 
 LocalStore = FilesystemStore
@@ -200,10 +200,10 @@ class HDFSStore(Store):
     Args:
         prefix_path: the folder, with or without hdfs://.
         host: the name node; None: that of the URL, or of Hadoop's configuration.
-        port: of the name node.
+        port: the port of the name node.
         user: the user's name.
         kerb_ticket: the path of Kerberos' ticket cache.
-        driver: accepted; libhdfs is used.
+        driver: ignored; libhdfs is used.
         extra_conf: other settings of Hadoop.
         options: other arguments of `Store`.
 

@@ -15,7 +15,7 @@ _DEVICES = "FARANDOLE_SPARK_DEVICES"
 
 @dataclass(frozen=True)
 class Slot:
-    """The part of a task that is the same in all tasks of a job. It travels with the closure.
+    """The part of a task that is the same in all tasks of a job. It is sent with the closure.
 
     Attributes:
         launcher: host:port of the launcher.
@@ -30,10 +30,10 @@ class Slot:
     environment: Mapping[str, str | None]
 
     def serve(self, name: str) -> int:
-        """Let the launcher run a worker in this task until the launcher ends it; return the exit code of the dialer.
+        """Run a worker of the launcher in this task until the launcher ends it; return the exit code of the dialer.
 
         Args:
-            name: the name of this slot, which no other slot has at the same time.
+            name: the name of this slot, which must be unique at any time.
         """
         devices = _devices_of_task()
         given = {name: value for name, value in self.environment.items() if value is not None}
@@ -69,7 +69,7 @@ def _devices_of_task() -> list[str]:
 def get_available_devices() -> list[str]:
     """Return the addresses of the GPUs that Spark has given to this worker's task; an empty list without GPUs.
 
-    In a worker, CUDA numbers these devices and those of the job's other workers on the machine from 0 on; use the
-    device `local_rank()`.
+    In a worker, CUDA numbers these devices and those of the job's other workers on the machine from 0; use the device
+    `local_rank()`.
     """
     return [each for each in os.environ.get(_DEVICES, "").split(",") if each]

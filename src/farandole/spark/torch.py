@@ -25,11 +25,11 @@ SHAPES: Mapping[str, Any] = {
 class TorchEstimator(BaseEstimator):
     """Trains a PyTorch model on the rows of a DataFrame, on several workers.
 
-    The workers go through the rows by an elastic loop: each row is used once in an epoch. Rank 0 writes a checkpoint
-    into the store after each epoch, and a `run_id` that the store has goes on from there.
+    The workers read the rows in an elastic loop: each row is used once in an epoch. Rank 0 writes a checkpoint into the
+    store after each epoch, and a training with an existing `run_id` continues from it.
 
     Args:
-        parameters: by keywords; `explainParams()` lists them.
+        parameters: the parameters, by keyword; `explainParams()` lists them.
 
     Raises:
         TypeError: there is no such parameter.
@@ -110,7 +110,7 @@ class TorchModel(BaseModel):
     """A trained PyTorch model, which adds a column for each output to DataFrames.
 
     Args:
-        parameters: by keywords; `explainParams()` lists them.
+        parameters: the parameters, by keyword; `explainParams()` lists them.
     """
 
     PARAMETERS: ClassVar[Mapping[str, Any]] = {

@@ -19,14 +19,14 @@ Tensors = list[torch.Tensor]
 
 @dataclass(frozen=True)
 class Objective:
-    """What a model is trained for.
+    """The losses and metrics of a training.
 
     Attributes:
-        losses: one function for each output.
+        losses: the loss function of each output.
         weights: the weight of each loss.
-        metrics: groups of functions: in each, one for all outputs or one for each.
-        labels: the names of the labels, for those of the metrics.
-        step: a function of the user's for a step, or None.
+        metrics: groups of functions, with one function for all outputs or one for each output in a group.
+        labels: the names of the labels, from which the metrics' names are made.
+        step: the user's function for a step, or None.
     """
 
     losses: Sequence[Callable[..., Any]]
@@ -79,7 +79,7 @@ def train(task: TorchTask) -> dict[str, Any]:
     """Train; rank 0 writes a checkpoint after each epoch. Return the history and the sizes of the outputs.
 
     Raises:
-        ValueError: rows do not fit the model.
+        ValueError: rows do not match the model.
     """
     hvd.init()
     training = _Training(task)
@@ -90,7 +90,7 @@ def train(task: TorchTask) -> dict[str, Any]:
 
 
 class _Progress:
-    """The epochs that are complete, and the sums of the one that is not. A worker that comes gets them."""
+    """The complete epochs, and the sums of the current one. Newcomers get them."""
 
     def __init__(self) -> None:
         self.epochs: list[dict[str, Any]] = []
@@ -108,7 +108,7 @@ class _Training:
     """The training in one worker.
 
     Args:
-        task: what to do.
+        task: the description of the training.
     """
 
     def __init__(self, task: TorchTask) -> None:
@@ -126,7 +126,7 @@ class _Training:
         self._rates = [group["lr"] for group in optimizer.param_groups]
 
     def fit(self, epochs: int) -> None:
-        """Go through the rows a number of times."""
+        """Train for a number of epochs."""
         loader = hvd.elastic.ElasticLoader(
             self._task.source(self._task.train, shuffle=self._task.shuffle, seed=self._task.seed),
             batch_size=self._task.batch_size,
@@ -230,7 +230,7 @@ class _Training:
         return inputs, labels, None if task.weight_col is None else as_default(batch[task.weight_col])
 
     def _like_outputs(self, outputs: Any, labels: Tensors) -> tuple[Tensors, Tensors]:
-        """Return outputs as a list, and labels in the shapes of the outputs if they are as many numbers."""
+        """Return outputs as a list, and labels in the shapes of the outputs if their numbers of elements are equal."""
         listed = as_list(outputs)
         if self._task.label_shapes is None:
             pairs = zip(listed, labels, strict=True)
@@ -244,12 +244,12 @@ def as_list(outputs: Any) -> Tensors:
 
 
 def as_inputs(columns: Tensors, shapes: Sequence[Sequence[int]] | None, as_float: bool) -> Tensors:
-    """Return columns as inputs of a model: in their shapes, and floating-point numbers in PyTorch's default type.
+    """Return columns as inputs of a model: in their shapes, with floating-point numbers in PyTorch's default type.
 
     Args:
         columns: the columns.
-        shapes: of the inputs, with -1 for the rows; None: as they are.
-        as_float: whether integers become floating-point numbers as well.
+        shapes: the shapes of the inputs, with -1 for the rows; None: unchanged.
+        as_float: whether integers are also converted to floating-point numbers.
     """
     return list(_shaped([each.float() if as_float else as_default(each) for each in columns], shapes))
 

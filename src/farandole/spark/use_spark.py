@@ -60,7 +60,7 @@ def _check_installed() -> None:
 
 
 def adds_executors(context: Any) -> bool:
-    """Return whether executors come and go with the demand."""
+    """Return whether Spark adds and removes executors by demand."""
     return bool(context.getConf().get("spark.dynamicAllocation.enabled", "false").lower() == "true")
 
 
@@ -107,7 +107,7 @@ def cancel(context: Any, group: str) -> None:
 
 
 def why_it_failed(error: BaseException) -> str:
-    """Return the line of Spark's reason for a failed job that has the cause.
+    """Return the line with the cause in Spark's message about a failed job.
 
     Example:
         >>> why_it_failed(RuntimeError("An error occurred.\\n: org.apache.spark.SparkException: Job aborted: lost"))
