@@ -1,9 +1,9 @@
-"""Take the pictures of the dashboard that the documentation shows: of a real job that loses a worker and gets another.
+"""Take the pictures of the dashboard for the documentation, of a real job that loses a worker and gets another one.
 
     python tools/dashboard_pictures.py            # into docs/how-to/pictures; needs chromium and chromium-driver
 
-Four workers train, one of them slower than the others; one is killed, and a new one joins. The picture of 256 ranks is
-of a played job (`tests/support/played_dashboard.py`).
+Four workers train, one of them slower than the others; one is killed, and a new one joins. The picture of 256 ranks
+shows a simulated job (`tests/support/played_dashboard.py`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ for x, y in loop:
 
 
 def until(fact: Callable[[], object], what: str) -> None:
-    """Wait until `fact` is true, or give up."""
+    """Wait until `fact` is true, or raise an error."""
     deadline = time.monotonic() + WAIT_SECONDS
     while not fact():
         if time.monotonic() > deadline:
@@ -82,12 +82,12 @@ def running(directory: Path) -> Iterator[Path]:
 
 
 def environment(directory: Path) -> dict[str, str]:
-    """Return an environment with a home of its own for jobs."""
+    """Return an environment with a separate home for jobs."""
     return {**os.environ, "XDG_CACHE_HOME": str(directory / "cache"), "NO_COLOR": "1"}
 
 
 def workers_of(directory: Path) -> dict[int, int]:
-    """Return the process of each worker of this job, by its number."""
+    """Return the process id of each worker of this job, by number."""
     found = {}
     for process in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
@@ -100,7 +100,7 @@ def workers_of(directory: Path) -> dict[int, int]:
 
 
 def play(directory: Path, said: Path) -> None:
-    """Let the job run, stall, lose worker 1, and get another one."""
+    """Make the job run, stall, lose worker 1, and get another one."""
     until(lambda: re.search("step 100:", said.read_text()), "100 steps are done")
     workers = workers_of(directory)
     os.kill(workers[1], signal.SIGKILL)
@@ -109,7 +109,7 @@ def play(directory: Path, said: Path) -> None:
 
 
 def shoot(driver: Any, url: str, name: str, width: int, theme: str, focus: str = "") -> None:
-    """Take one picture of a page, as high as the page is."""
+    """Take one picture of a page, with the height of the page."""
     look_as(driver, width, 900, theme)
     driver.get(url)
     until(lambda: driver.find_elements("css selector", ".tile"), "the page is drawn")

@@ -2,10 +2,9 @@
 
     python tools/first_contact.py [WHEEL]          # default: the newest wheel for this machine in dist/
 
-Bare means: a new virtual environment, and nothing but its `bin` on the PATH, so that there is no compiler, cmake or
-make. PyTorch, whose download would take most of the time, is taken from the environment of this command. The
-second machine is a host made of namespaces (`tests/hosts`), which needs root on Linux; elsewhere its row says why it is
-missing.
+A bare environment is a new virtual environment with only its `bin` on the PATH, without a compiler, cmake or make.
+PyTorch, whose download would take most of the time, comes from the environment of this command. The second machine is a
+host made of namespaces (`tests/hosts`), which needs root on Linux; elsewhere its row has the reason why it is missing.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 PLACE = ROOT / "build" / "first-contact"
-"""A folder outside /tmp, because each host of `tests/hosts` has a /tmp of its own."""
+"""A folder outside /tmp, because each host of `tests/hosts` has its own /tmp."""
 SECONDS = 600
 
 FIRST = """\
@@ -77,10 +76,10 @@ class Bare:
     def run(
         self, *words: object, code: int = 0, saying: str = "", environment: Mapping[str, str] | None = None
     ) -> float:
-        """Run a command as a new user does, and return its seconds.
+        """Run a command as a new user would, and return the seconds that it takes.
 
         Raises:
-            SystemExit: it ends with another exit code, or its output is not as expected.
+            SystemExit: it has another exit code, or its output is not as expected.
         """
         inherited = {name: os.environ[name] for name in ("HOME", "LANG") if name in os.environ}
         pip = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
@@ -127,7 +126,7 @@ def measure(wheel: Path, bare: Bare) -> Iterator[Row]:
 
 
 def own_script(bare: Bare, farandole: Path) -> Row:
-    """Make a script for one process distributed, and run it."""
+    """Convert a script for one process to a distributed one, and run it."""
     to = "(b) an own script, distributed"
     commands = "`farandole init --write train.py`, `farandole run -np 2 python train.py` (15 epochs of digits)"
     found = find_spec("torch")

@@ -1,9 +1,9 @@
-"""Test front ends with versions of frameworks that need an environment of their own: `make test-frameworks`.
+"""Test front ends with versions of frameworks that need a separate environment: `make test-frameworks`.
 
-`python tools/frameworks.py [NAME ...]` makes the environments of these rows of `ENVIRONMENTS`, or of all that are not
-made on demand only, and runs the tests of each. A row for which there is no Python is skipped, and the last lines say
-so. Another version is another row. `--for-record`, for `tools/verified.py`, tells a whole run from one of some rows by
-its exit code.
+`python tools/frameworks.py [NAME ...]` makes the environments of these rows of `ENVIRONMENTS`, or of all except those
+made on demand, and runs the tests of each. A row for which there is no Python is skipped, and reported at the end.
+Another version is another row. With `--for-record`, for `tools/verified.py`, a run of only some rows has another exit
+code.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ SKIPPED = 75
 
 
 class Environment(NamedTuple):
-    """One environment and what is tested in it.
+    """One environment and its tests.
 
     Attributes:
-        pythons: versions of Python, the best one first.
-        packages: with their versions; they take the place of those in constraints.txt. What farandole and its tests
-            need comes on top.
+        pythons: versions of Python, in order of preference.
+        packages: packages with versions, which replace those in constraints.txt. The requirements of farandole and its
+            tests are added.
         tests: arguments of pytest.
         alone: packages that are installed without their dependencies.
-        on_demand: whether it is made only when it is named, because it is large.
-        is_installed: whether farandole is installed there, so that its entry points are found, and not only read from
-            its folder.
+        on_demand: whether the environment is made only when it is named, because it is large.
+        is_installed: whether farandole is installed in it, so that its entry points are found, rather than imported
+            from its folder.
     """
 
     pythons: tuple[str, ...]
@@ -190,7 +190,7 @@ ENVIRONMENTS = {
 
 
 def package_of(requirement: str) -> str:
-    """Return the name of the package that a requirement asks for, as package indexes compare names.
+    """Return the normalized name of a requirement's package.
 
     Example:
         >>> package_of("Scikit_Learn==1.5.2; python_version < '3.11'")
@@ -201,7 +201,7 @@ def package_of(requirement: str) -> str:
 
 
 def constraints(text: str, packages: Iterable[str]) -> str:
-    """Return constraints without the lines of packages for which an environment has its own versions.
+    """Return constraints without the lines of packages for which an environment has other versions.
 
     Example:
         >>> constraints("numpy==2.5.1\\npytest==9.2.0\\n", ["numpy==1.23.5"])
@@ -218,7 +218,7 @@ def needed(project: dict[str, Any]) -> list[str]:
 
 
 def find_python(versions: Sequence[str]) -> str | None:
-    """Return a Python of one of these versions that can make environments, or None."""
+    """Return a Python of one of these versions that can create environments, or None."""
     for version in versions:
         code = f"import sys, venv, ensurepip; sys.exit(sys.version_info[:2] != ({version.replace('.', ', ')}))"
         # A name on the path may be a shim of pyenv's for a version that is installed, but not the chosen one.
@@ -231,7 +231,7 @@ def find_python(versions: Sequence[str]) -> str | None:
 
 
 def prepare(name: str, environment: Environment, python: str) -> Path:
-    """Make an environment, unless it exists as the table describes it, and return its Python."""
+    """Create an environment, unless it exists as the table describes it, and return its Python."""
     folder = FOLDER / name
     made = folder / "bin" / "python"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())

@@ -28,7 +28,7 @@ class Message(NamedTuple):
 
 
 def messages(package: Path) -> Iterator[Message]:
-    """Yield the messages of all errors that sources raise with a text of their own."""
+    """Yield the messages of all errors that the sources raise with a text."""
     for file in sorted(package.rglob("*.py")):
         room = _room(file.relative_to(package))
         for node in ast.walk(ast.parse(file.read_text())):
@@ -39,13 +39,13 @@ def messages(package: Path) -> Iterator[Message]:
 
 
 def _room(file: Path) -> str:
-    """Return the package of a source file; on each side and in what both share, the package within."""
+    """Return the package of a source file; in `base`, `control` and `worker`, the subpackage."""
     within = file.parts[0] in ("base", "control", "worker") and len(file.parts) > 1
     return file.parts[1 if within else 0].removesuffix(".py")
 
 
 def text_of(node: ast.expr) -> str:
-    """Return a text as it is written, with `...` for inserted values; "" for an expression that is not a text.
+    """Return a text from its expression, with `...` for inserted values; "" for an expression that is not a text.
 
     Example:
         >>> text_of(ast.parse("f'rank {rank} is lost'", mode="eval").body)
@@ -65,11 +65,11 @@ def _name(function: ast.expr) -> str:
 
 
 def page(package: Path, classes: Sequence[str]) -> str:
-    """Return the page.
+    """Return the text of the page.
 
     Args:
         package: the sources.
-        classes: the errors that the page of errors has the cause and the remedy of, in its order.
+        classes: the errors on the page of errors, with their causes and remedies, in its order.
     """
     parts = [
         "# Messages",

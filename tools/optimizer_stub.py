@@ -1,7 +1,7 @@
-"""The stub of PyTorch's `DistributedOptimizer`, which returns the user's class and what is added to it.
+"""The stub of PyTorch's `DistributedOptimizer`, which returns the user's class with additional methods.
 
-Python has no type for "both of these classes". So each of torch's own optimizers has a class in the stub that says so;
-an optimizer of any other class is returned as one of that class.
+Python has no type for "both of these classes". So the stub has a class for each of torch's own optimizers; an optimizer
+of any other class is returned with its own class.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Write the pages of the reference that follow from the code: functions from docstrings, commands from the parsers.
+"""Write the generated pages of the reference: functions from docstrings, commands from the parsers.
 
-The build of the site calls it (docs/conf.py). What it writes, in docs/reference/generated, is not in the repository.
-Modules are read and not imported, so that a page is the same whether its framework is installed or not.
+The build of the site calls this (docs/conf.py). The pages, in docs/reference/generated, are not in the repository.
+Modules are parsed and not imported, so a page is the same whether its framework is installed or not.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Page(NamedTuple):
     """A page of the reference.
 
     Attributes:
-        title: its heading.
+        title: the heading.
         intro: the text below the heading.
-        modules: the modules whose public names it shows; for some, only the listed names.
+        modules: the modules whose public names the page shows; for some, only the listed names.
     """
 
     title: str
@@ -137,15 +137,16 @@ def module_of(package: griffe.Module, name: str) -> griffe.Module:
 
 
 def public_names(package: griffe.Module, module: griffe.Module, listed: tuple[str, ...]) -> list[str]:
-    """Return the names of a module that a page shows: those listed, or all that are public and no modules."""
+    """Return the names of a module that a page shows: those listed, or all public ones that are not modules."""
     names = [str(name) for name in listed or module.exports or ()]
     return [name for name in names if not name.startswith("__") and not member(package, module, name).is_module]
 
 
 def member(package: griffe.Module, module: griffe.Module, name: str) -> griffe.Object | griffe.Alias:
-    """Return the object with a name in a module; if a module and a function have it, the one that is imported last.
+    """Return the object with a name in a module; if a module and a function have the name, the one that is imported
+    last.
 
-    Functions that are rendered when their module is imported are only in its stub, which griffe's wildcards pass over.
+    Functions that are generated when their module is imported are only in its stub, which griffe's wildcards ignore.
     """
     found = module.members.get(name) or module["_functions"].members[name]
     path = module.imports.get(name, "")
@@ -169,7 +170,7 @@ def resolve(package: griffe.Module, found: griffe.Object | griffe.Alias) -> grif
 
 
 def prose(docstring: str) -> str:
-    """Return a docstring as Markdown: its sections in bold, their entries as they stand, in a block."""
+    """Return a docstring as Markdown: the titles of its sections in bold, their entries unchanged in a block."""
     parts = _SECTION.split(inspect.cleandoc(docstring))
     text = [parts[0].strip()]
     for title, body in zip(parts[1::2], parts[2::2], strict=True):
@@ -235,7 +236,7 @@ def module_page(package: griffe.Module, page: Page) -> str:
 
 
 def command_page() -> str:
-    """Return the page of the command line: the help of each verb, and of the verbs below it."""
+    """Return the page of the command line: the help of each verb, and of its subcommands."""
     from farandole.control.cli.main import make_parser
 
     parts = ["# Command line", "What `--help` prints, of every command."]
@@ -253,7 +254,7 @@ def _parsers(words: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str,
 
 
 def error_entries() -> list[str]:
-    """Return the classes of errors that the page of errors has an entry for."""
+    """Return the classes of errors that have an entry on the page of errors."""
     page = (ROOT / "docs" / "reference" / "errors.md").read_text()
     return re.findall(r"^## (\w+)$", page, re.MULTILINE)
 

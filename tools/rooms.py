@@ -1,8 +1,7 @@
 """Find the tests of rooms: `python tools/rooms.py pytest elastic` prints folders and files for pytest.
 
-A room's tests are what has its name below `tests`: folders, files named `test_ROOM.py`, and the native tests that CMake
-gives the name as a label. The folders of `tests`, `unit` for instance, are rooms too, and `unit/elastic` is a part of
-one.
+A room's tests have its name below `tests`: folders, files named `test_ROOM.py`, and native tests with this label in
+CMake. The folders of `tests`, such as `unit`, are also rooms, and `unit/elastic` is a part of one.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ def native_rooms(tests: Path) -> list[str]:
 
 
 def places(tests: Path) -> dict[Path, tuple[str, ...]]:
-    """Return all folders and files with tests for pytest, and the names on the way to each from `tests`."""
+    """Return all folders and files with tests for pytest, and the parts of each path below `tests`."""
     found = {}
     for file in tests.rglob("test_*.py"):
         for path in (file, *file.parents):
@@ -39,7 +38,7 @@ def names(tests: Path) -> list[str]:
 
 
 def paths_of(room: str, tests: Path) -> list[Path]:
-    """Return the paths of a room's tests for pytest, none of them inside another."""
+    """Return the paths of a room's tests for pytest, without paths inside others."""
     if (tests / room) in places(tests):
         return [tests / room]
     wanted = tuple(room.split("/"))

@@ -1,6 +1,7 @@
-"""Write the docs' tables of settings from the one table, between markers; `make fix` does it, and a test holds it.
+"""Write the docs' tables of settings from the table in the code, between markers; `make fix` does it, and a test checks
+it.
 
-A page asks for rows by name, or for all:
+A page names the rows, or all:
 
     <!-- settings: stall_warning_seconds stall_shutdown_seconds -->
     <!-- end of settings -->
@@ -20,10 +21,10 @@ _HEAD = "| variable | flag | Horovod's | default | |\n|---|---|---|---|---|\n"
 
 
 def rendered(page: str) -> str:
-    """Return a page with its tables for the present settings.
+    """Return a page with tables of the present settings.
 
     Raises:
-        KeyError: it asks for a setting that does not exist.
+        KeyError: it names a setting that does not exist.
     """
     return _MARKED.sub(lambda found: found[1] + _table(found[2]) + found[3], page)
 

@@ -61,7 +61,7 @@ def stubs() -> dict[Path, str]:
 
 
 def _alone(file: Path) -> ModuleType:
-    """Return a module of a package that cannot be imported here."""
+    """Return a module of a package that cannot be imported in this environment."""
     spec = importlib.util.spec_from_file_location(file.stem, file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -1,7 +1,7 @@
-"""Run clang-tidy on the native files that a branch changes, or with --all on every one.
+"""Run clang-tidy on the native files that a branch changes or, with --all, on all.
 
-Changed means: different from where the branch left origin/main or, on main itself and without a remote, from the
-last commit but one; committed or not. A changed header stands for all source files of its folder.
+A file is changed if it differs from the point where the branch left origin/main or, on main itself or without a remote,
+from the last commit but one; committed or not. A changed header stands for all source files of its folder.
 """
 
 import argparse
@@ -21,7 +21,7 @@ def git(*arguments: str) -> str:
 
 
 def changed_files() -> set[Path]:
-    """Return the files that differ from the base, or are unknown to git."""
+    """Return the files that differ from the base, or are not tracked by git."""
     head = git("rev-parse", "HEAD")
     base = git("merge-base", "HEAD", "origin/main")
     if base in ("", head):
@@ -38,13 +38,13 @@ def compiled_files(build: Path) -> set[Path]:
 
 
 def select(compiled: set[Path], changed: set[Path]) -> set[Path]:
-    """Return the compiled files that are changed themselves, or lie beside a changed header."""
+    """Return the compiled files that are changed, or are in the folder of a changed header."""
     folders = {file.parent for file in changed if file.suffix == ".h"}
     return {file for file in compiled if file in changed or file.parent in folders}
 
 
 def tidy(build: Path, file: Path) -> tuple[bool, str]:
-    """Check one file; return whether it passed, and what clang-tidy said."""
+    """Check one file; return whether it passed, and clang-tidy's output."""
     command = ["clang-tidy", "--quiet", "-p", str(build), str(file)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     # stderr only counts the warnings that were suppressed, unless clang-tidy itself failed.
@@ -52,7 +52,7 @@ def tidy(build: Path, file: Path) -> tuple[bool, str]:
 
 
 def main() -> int:
-    """Check the selected files side by side; return the exit code."""
+    """Check the selected files in parallel; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=Path, required=True, help="folder with compile_commands.json")
     parser.add_argument("--jobs", type=int, default=1)

@@ -1,13 +1,13 @@
-"""Record for which files a long check has passed, so that it need not run again for the same files.
+"""Record the files for which a long check has passed, so that it need not run again for the same files.
 
     python tools/verified.py check sanitizers                       # exit code 0: nothing has changed since it passed
     python tools/verified.py record sanitizers -- tools/sanitize    # run it; write the record if it passes
 
 The records are lines of `tests/verified.txt`, which is under version control: the name of a check, and one digest of
-everything that its result depends on: the content of folders and files, the compiler, the settings. A record counts
-only if the digest is the same now: if one byte of one file differs, or if there is a file more or less, the check must
-run. Git merges this file by keeping the lines of both sides (see `.gitattributes`), so it never conflicts. If both
-sides changed what a check looks at, neither line counts for the result.
+everything that its result depends on: the content of folders and files, the compiler, the settings. A record is valid
+only if the digest is the same now: if any byte of a file differs, or a file was added or removed, the check must run.
+Git merges this file by keeping the lines of both sides (see `.gitattributes`), so it never conflicts. If both sides
+changed the inputs of a check, neither line is valid for the result.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ ROOT = Path(__file__).resolve().parent.parent
 RECORDS = "tests/verified.txt"
 
 State = dict[str, str]
-"""Everything that a result depends on: names, each with its content's digest or its value."""
+"""Everything that a result depends on: names, each with the digest of its content or its value."""
 
 
 class Check(NamedTuple):
     """A long check, and everything that its result depends on."""
 
     inputs: tuple[str, ...]
-    """Files and folders with all their contents. Generated files do not count."""
+    """Files, and folders with all their contents except generated files."""
     settings: Mapping[str, str]
     """Environment variables, and their values where they are not set."""
     build: str | None = None
@@ -219,9 +219,9 @@ IN_PART = 75
 
 
 def digest_files(root: Path, inputs: Sequence[str], without: Sequence[str] = ()) -> State:
-    """Return a digest for each folder that holds files of the inputs, over their names and contents.
+    """Return a digest, of the names and contents of files, for each folder with inputs.
 
-    A file that is an input itself has a row of its own. An input that does not exist is an error of the table.
+    A file that is itself an input has its own row. An input that does not exist is an error in the table.
     """
     digests: dict[str, hashlib._Hash] = {}
     for name in inputs:
@@ -249,8 +249,8 @@ def read_cache(build: Path) -> dict[str, str]:
 def describe_compiler(cache: Mapping[str, str], environment: Mapping[str, str]) -> State:
     """Return the compiler's version, its options, and the machine that it compiles for.
 
-    They are those of a build folder, or those that CMake would take for a new one. Options may hold paths, so that a
-    digest stands for them.
+    They are those of a build folder, or those that CMake would choose for a new one. Options may contain paths, so they
+    are represented by a digest.
     """
     command = shlex.split(environment.get("CXX", "")) or ["c++"]
     options = [*command[1:], *shlex.split(environment.get("CXXFLAGS", ""))]
@@ -279,7 +279,7 @@ def look(check: Check, root: Path = ROOT, environment: Mapping[str, str] = os.en
 
 
 def compare(earlier: State, now: State) -> list[str]:
-    """Return in words what differs between two states."""
+    """Return descriptions of the differences between two states."""
     differences = []
     for row in sorted({*earlier, *now}):
         before, after = earlier.get(row), now.get(row)
@@ -318,7 +318,7 @@ def write(name: str, state: State, root: Path = ROOT) -> None:
 
 
 def verdict(name: str, now: State, root: Path = ROOT) -> tuple[bool, str]:
-    """Return whether a record of the check counts, and the line that says so and why."""
+    """Return whether a record of the check is valid, and a line with the reason."""
     passed = [found for other, found in read(root) if other == name]
     if digest(now) in passed:
         return True, f"{name}: skipped; it has passed for these files, this compiler and these settings"
@@ -327,7 +327,7 @@ def verdict(name: str, now: State, root: Path = ROOT) -> tuple[bool, str]:
 
 
 def record(name: str, command: Sequence[str], root: Path = ROOT) -> int:
-    """Run a check, and write its record if it passes and nothing has changed meanwhile; return its exit code."""
+    """Run a check, and write its record if it passes and no input has changed meanwhile; return its exit code."""
     check = CHECKS[name]
     before = look(check, root)
     code = subprocess.run(command, cwd=root, check=False).returncode

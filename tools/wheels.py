@@ -3,9 +3,9 @@
     python tools/wheels.py build [--machine x86_64]    # dist/: a wheel for each machine, farandole-horovod, the sources
     python tools/wheels.py test [--machine aarch64]    # the native tests, as the wheels' compiler builds them
 
-The compiler is zig, from PyPI: it brings clang, the C++ library, and every glibc's headers and symbols, so that a
-library for an old glibc, or for another processor, comes out of any machine. A wheel counts only if auditwheel finds
-the tag that it claims, if its libraries export nothing but our own names, and if it is smaller than `LARGEST` bytes.
+The compiler is zig, from PyPI: it contains clang, the C++ library, and the headers and symbols of every glibc, so that
+any machine can build a library for an old glibc, or for another processor. A wheel is accepted only if auditwheel
+confirms its tag, if its libraries export only farandole's names, and if it is not larger than `LARGEST` bytes.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ BUILD = ROOT / "build" / "wheels"
 GLIBC = "2.17"
 """The oldest glibc that the libraries run with: that of manylinux2014."""
 LARGEST = 3_000_000
-"""Bytes that a wheel may have."""
+"""Maximum size of a wheel in bytes."""
 PROVIDED = "libtensorflow_framework.so.2"
-"""The libraries that a plugin uses and no wheel contains, because the framework has loaded them before the plugin."""
+"""The libraries that a plugin uses and no wheel contains, because the framework loads them before the plugin."""
 ARM_SYSROOT = "/usr/aarch64-linux-gnu"
 """The path of the glibc in Debian's libc6-arm64-cross, with which programs for aarch64 run under qemu-user."""
 
 
 class WheelError(Exception):
-    """A wheel is not what it should be, or cannot be built. The message ends with what to do."""
+    """A wheel is not valid, or cannot be built. The message ends with what to do."""
 
 
 class Machine(NamedTuple):
     """A kind of processor that gets a wheel.
 
     Attributes:
-        name: as the kernel and the tags of wheels call it.
-        emulator: the program that runs its programs on another machine.
+        name: its name in the kernel and in wheels' tags.
+        emulator: the program that runs this machine's programs on another one.
         package: the Debian package of the emulator.
     """
 
@@ -82,7 +82,7 @@ MACHINES = {
 
 
 def run(*command: object, **environment: str) -> str:
-    """Run a command in the project's folder and return what it printed; WheelError with all of it where it fails."""
+    """Run a command in the project's folder and return its output; if it fails, raise WheelError with the output."""
     words = [str(word) for word in command]
     everything = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     done = subprocess.run(words, cwd=ROOT, env=os.environ | environment, check=False, **everything)
@@ -92,7 +92,7 @@ def run(*command: object, **environment: str) -> str:
 
 
 def find_zig() -> Path:
-    """Return zig's program, which lies in its package."""
+    """Return the path of zig's program, in its package."""
     try:
         import ziglang
     except ImportError:
@@ -101,7 +101,7 @@ def find_zig() -> Path:
 
 
 def commit_seconds() -> str:
-    """Return when the commit was made, in seconds since 1970: files of a wheel get no later time."""
+    """Return the time of the commit, in seconds since 1970, which is the latest time of files in a wheel."""
     done = subprocess.run(["git", "log", "-1", "--format=%ct"], cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "315532800"  # 1980, the first year that zip files know
 
@@ -176,7 +176,7 @@ def build_sources(into: Path) -> Path:
 
 
 def prove(wheel: Path, machine: Machine) -> None:
-    """Raise WheelError unless the wheel is what its name says, for this machine, and small."""
+    """Raise WheelError unless the wheel matches its name, is for this machine, and is small enough."""
     # auditwheel adds the older name of the same tag.
     *_, python, abi, platforms = wheel.stem.split("-")
     if (python, abi) != ("py3", "none") or machine.tag not in platforms.split("."):
@@ -239,9 +239,10 @@ def run_tests(machine: Machine, jobs: int) -> None:
 
 
 def emulate(machine: Machine, program: Path) -> str:
-    """Run a test program of another machine, and return what it says of how many tests passed.
+    """Run a test program of another machine, and return its line about the number of passed tests.
 
-    Not all of them: some start their program again, which the kernel refuses where no emulator is registered with it.
+    Some tests are skipped: they start their program again, which the kernel refuses if no emulator is registered with
+    it.
     """
     filters = "--gtest_filter=-Environment.*:Simulation.*"
     told = run(machine.emulator, "-L", ARM_SYSROOT, program, "--gtest_brief=1", filters)
@@ -256,7 +257,7 @@ int gettid(void) { return syscall(SYS_gettid); }
 
 
 def newer_glibc(machine: Machine, folder: Path) -> Path:
-    """Compile the functions of a newer glibc that tests, unlike the libraries, use, and return the object."""
+    """Compile the functions of a newer glibc that only the tests use, and return the object file."""
     folder.mkdir(parents=True, exist_ok=True)
     source, compiled = folder / "newer_glibc.c", folder / "newer_glibc.o"
     source.write_text(NEWER_GLIBC)
@@ -267,8 +268,8 @@ def newer_glibc(machine: Machine, folder: Path) -> Path:
 ROOMS = ("base", "reduce", "transport", "collective", "backend", "engine", "plugins")
 """All rooms with tests except capi, whose tests use several processes and need the library beside them."""
 EMULATED_ROOMS = ("base", "reduce", "collective")
-"""The rooms that depend on the processor: digests, arithmetic, and collectives among threads. An emulator lacks the
-timing that tests of connections and deaths rely on, nor the list of locks that the kernel releases when a thread
+"""The rooms that depend on the processor: digests, arithmetic, and collectives among threads. An emulator has neither
+the timing that tests of connections and deaths rely on, nor the list of locks that the kernel releases when a thread
 dies."""
 
 

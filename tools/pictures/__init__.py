@@ -1,1 +1,1 @@
-"""Pictures of the documentation that show real runs: `python -m tools.pictures`."""
+"""Pictures of real runs for the documentation: `python -m tools.pictures`."""

@@ -1,7 +1,6 @@
-"""Make the pictures of real runs again, in docs/pictures: `python -m tools.pictures`. It takes about a minute.
+"""Create the pictures of real runs in docs/pictures: `python -m tools.pictures`. It takes about a minute.
 
-terminal.svg    an elastic job of which a worker is killed and replaced
-timeline.svg    a step of two workers
+terminal.svg    an elastic job in which a worker is killed and replaced timeline.svg    a step of two workers
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ ELASTIC = "farandole run -np 3 --min-np 2 python examples/elastic_digits.py --pa
 
 
 class Killer:
-    """Kills a worker of the job that the picture shows when its second epoch begins."""
+    """Kills a worker of the job in the picture when its second epoch begins."""
 
     def __init__(self) -> None:
         self._job = ""
@@ -35,7 +34,7 @@ class Killer:
 
 
 def main() -> None:
-    """Run, draw and write."""
+    """Run the job, and write the pictures."""
     os.chdir(ROOT)
     FOLDER.mkdir(exist_ok=True)
     written = terminal.record(ELASTIC, Killer())

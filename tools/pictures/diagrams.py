@@ -1,6 +1,6 @@
 """Diagrams of the documentation: lanes of workers over time, drawn as SVG from the tables below.
 
-They show order, not measured times. `python -m tools.pictures.diagrams` writes them; a test compares.
+They show order, not measured times. `python -m tools.pictures.diagrams` writes them; a test compares the files.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _lane(name: str, spans: tuple[tuple[str, int, int, str], ...], y: int) -> li
 
 
 def main() -> None:
-    """Write all of them."""
+    """Write all diagrams."""
     for name, picture in PICTURES.items():
         (FOLDER / f"{name}.svg").write_text(draw(picture))
 

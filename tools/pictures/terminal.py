@@ -42,13 +42,13 @@ _FORMAT = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="ht
 
 
 def record(command: str, on_line: Callable[[str], None]) -> str:
-    """Run a command in a terminal of its own and return its output there, escape sequences included.
+    """Run a command in a new terminal and return its output, including escape sequences.
 
     Args:
-        on_line: is called with each line when it is complete.
+        on_line: called with each line when it is complete.
 
     Raises:
-        TimeoutError: it took longer than `SECONDS`.
+        TimeoutError: the command took longer than `SECONDS`.
     """
     primary, secondary = pty.openpty()
     ioctl(secondary, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
@@ -82,12 +82,12 @@ def _too_long(*_: object) -> None:
 
 
 def settled(written: str) -> str:
-    """Return the text that stays on the screen, without a status line that is redrawn again and again."""
+    """Return the text that remains on the screen, without status lines that are redrawn."""
     return re.sub(r"[^\n]*\r\x1b\[J", "", written.replace("\r\n", "\n"))
 
 
 def picture(title: str, command: str, written: str) -> str:
-    """Return a terminal that shows a command and its output as SVG."""
+    """Return an SVG picture of a terminal with a command and its output."""
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
     console.print(Text.assemble(("$ ", "bold green"), (command, "bold")))
     console.print(Text.from_ansi(settled(written).rstrip("\n")))

@@ -1,4 +1,4 @@
-"""A picture of a timeline, from the file that `farandole run --timeline FILE` has written of a real run."""
+"""A picture of a timeline, from the file that `farandole run --timeline FILE` has written in a real run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WIDTH, LEFT, ROW, TOP = 1000, 210, 15, 46
 
 @dataclass(frozen=True)
 class Span:
-    """What one rank did with one tensor, in microseconds since the recording began."""
+    """One rank's operation on one tensor, in microseconds since the beginning of the recording."""
 
     tensor: str
     rank: int
@@ -25,7 +25,7 @@ class Span:
 
 
 def spans(file: Path) -> list[Span]:
-    """Read the outermost spans of each tensor on each rank: until all were ready, and until the data was there."""
+    """Read the outermost spans of each tensor on each rank: until all ranks were ready, and until it was done."""
     content: Any = json.loads(file.read_text())
     events = content["traceEvents"] if isinstance(content, dict) else content
     names = {event["pid"]: event["args"]["name"] for event in events if event.get("name") == "process_name"}
@@ -43,7 +43,7 @@ def spans(file: Path) -> list[Span]:
 
 
 def one_step(found: list[Span]) -> tuple[float, float]:
-    """Return the beginning and the end of a step in the middle of the recording: two waits for its first tensor."""
+    """Return the beginning and the end of a step in the middle of the recording, by the waits for its first tensor."""
     tensor = min(found, key=lambda span: span.begin).tensor
     begins = sorted(span.begin for span in found if span.tensor == tensor and span.rank == 0 and span.waits)
     middle = len(begins) // 2
@@ -51,7 +51,7 @@ def one_step(found: list[Span]) -> tuple[float, float]:
 
 
 def picture(file: Path, prefix: str) -> str:
-    """Return one step of all ranks as SVG, of those tensors whose name begins with a prefix."""
+    """Return an SVG picture of one step of all ranks, for tensors whose name has a prefix."""
     found = [span for span in spans(file) if span.tensor.startswith(prefix)]
     begin, end = one_step(found)
     found = [span for span in found if span.end > begin and span.begin < end]
