@@ -1,4 +1,4 @@
-"""An agent on this machine whose workers come and go, and what it says."""
+"""An agent on this machine, whose workers a test starts and ends, and its messages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WHEN_THERE_IS = "import os, time\nwhile not os.path.exists({path!r}): time.sleep
 
 
 class Workers:
-    """An agent on this machine, and what it says."""
+    """An agent on this machine, and its messages."""
 
     def __init__(self, agent: AgentClient) -> None:
         self.agent = agent
@@ -68,7 +68,7 @@ class Workers:
         return await asyncio.wait_for(wait(), 20)
 
     async def output(self, worker: int) -> str:
-        """Return what it has written to its standard output, once that ends with a line: it may come in pieces."""
+        """Return a worker's standard output, once it ends with a complete line: it may arrive in pieces."""
 
         def so_far() -> str:
             mine = [each for each in self.heard if isinstance(each, Output) and (each.rank, each.stream) == (worker, 1)]
@@ -108,7 +108,7 @@ def lives(pid: int) -> bool:
 
 
 async def all_have_ended(pids: list[int]) -> None:
-    """Wait until no process lives; a killed one may take a moment."""
+    """Wait until none of the processes is alive; a killed one may take a moment."""
 
     async def look() -> None:
         while any(map(lives, pids)):

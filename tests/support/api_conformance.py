@@ -1,4 +1,4 @@
-"""What the operator relies on of an API server: asked of a real one and of the fake, which so cannot be kinder."""
+"""The behaviour of an API server that the operator relies on: checked on a real server and on the fake one."""
 
 from __future__ import annotations
 

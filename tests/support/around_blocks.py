@@ -1,7 +1,7 @@
-"""What the documentation's blocks of Python take for granted, and how their functions are called.
+"""Code around the documentation's blocks of Python: what they assume, and calls of their functions.
 
-Pages show what is new to a reader; a model, a dataset or a loss function is the reader's. For each page: code that
-runs before its first block, and code that runs after its n-th one, in the same names.
+Pages show only new code; a model, a dataset or a loss function is the reader's. For each page, there is code that runs
+before its first block, and code that runs after its n-th block, in the same namespace.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import Any
 
 
 def missing() -> str:
-    """Return what is missing for a browser; "" when there is one."""
+    """Return what is missing for a browser; "": nothing."""
     for program in ("chromium", "chromedriver"):
         if shutil.which(program) is None:
             return f"{program} is not installed (Debian: apt install chromium chromium-driver)"
@@ -19,7 +19,7 @@ def missing() -> str:
 
 @contextlib.contextmanager
 def chromium() -> Iterator[Any]:
-    """Start Chromium, and end it with the block."""
+    """Start Chromium, and end it at the end of the block."""
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
 
@@ -37,7 +37,7 @@ def chromium() -> Iterator[Any]:
 
 
 def look_as(driver: Any, width: int, height: int, theme: str = "light") -> None:
-    """Give the page a size and a theme."""
+    """Set the size and the theme of the page."""
     metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     features = [{"name": "prefers-color-scheme", "value": theme}]
@@ -45,7 +45,7 @@ def look_as(driver: Any, width: int, height: int, theme: str = "light") -> None:
 
 
 def requested(driver: Any) -> set[str]:
-    """Return the addresses that pages have asked for since this was called last."""
+    """Return the addresses that pages have requested since the last call."""
     import json
 
     messages = (json.loads(entry["message"])["message"] for entry in driver.get_log("performance"))

@@ -16,12 +16,12 @@ from farandole.control.agent.oom import memory_cgroup
 
 @contextlib.contextmanager
 def cgroup_with(limit: int) -> Iterator[Path]:
-    """Make a memory cgroup below this process's own; a process that is written into its `cgroup.procs` is in it.
+    """Create a memory cgroup below this process's own; write a process id into its `cgroup.procs` to add a process.
 
-    What is left in it at the end is killed. The test is skipped where that cannot be done.
+    Processes that remain in it at the end are killed. The test is skipped if this is not possible.
 
     Args:
-        limit: bytes that its processes may use together.
+        limit: bytes that all its processes together may use.
     """
     here = memory_cgroup(Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text())
     if here is None:

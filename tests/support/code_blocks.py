@@ -1,6 +1,6 @@
-"""The code blocks of the documentation, and what a test may do with each.
+"""The code blocks of the documentation, and how they are tested.
 
-A comment before a block says what is special about it:
+A comment before a block describes an exception:
 
     <!-- docs test: not run: REASON -->    it is compiled only
     <!-- docs test: script NAME -->        it is saved as NAME for the command below; it runs as other blocks do, too
@@ -26,10 +26,10 @@ class Block:
     """A fenced or indented block.
 
     Attributes:
-        page: relative to `docs`.
-        line: of its first line of code, from 1.
-        language: what stands behind the fence; empty for an indented block.
-        told: what the comment before it says, or "".
+        page: the path relative to `docs`.
+        line: the number of its first line of code, from 1.
+        language: the language after the fence; empty for an indented block.
+        told: the text of the comment before it, or "".
     """
 
     page: str
@@ -40,7 +40,7 @@ class Block:
 
     @property
     def why_not(self) -> str:
-        """Why it does not run; empty if it does."""
+        """The reason why the block does not run; empty if it does."""
         return self.told.removeprefix("not run: ") if self.told.startswith("not run: ") else ""
 
     def __str__(self) -> str:
@@ -48,7 +48,7 @@ class Block:
 
 
 def pages() -> list[Path]:
-    """Return the pages that people write; those that are generated are tested where they come from."""
+    """Return the pages that are written by hand; generated ones are tested at their sources."""
     return [*(page for page in sorted(DOCS.rglob("*.md")) if "generated" not in page.parts), ROOT / "README.md"]
 
 

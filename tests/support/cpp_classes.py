@@ -1,10 +1,10 @@
-"""The classes of C++ text, with their methods and fields: as much of the grammar as this project's style needs.
+"""A parser of classes in C++ sources, with their methods and fields: the part of the grammar that this project's style
+needs.
 
 Comments, literals and directives of the preprocessor are blanked first, so that braces and parentheses are code. A
-class is what stands in the braces of `class NAME` or `struct NAME`. What it declares ends at a `;`, or at the brace
-that closes a body. A declaration whose parentheses are those of parameters is a method; of the others, one whose name
-ends with `_` is a field, as the names of members of classes do, one in each declaration. A plain struct, whose members
-have other names, is a record.
+class is the text in the braces of `class NAME` or `struct NAME`. Its declarations end at a `;`, or at the brace that
+closes a body. A declaration with parameters is a method; of the others, those whose names end with `_`, one in each
+declaration, are fields. A plain struct, whose members have other names, is a record.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class CppClass:
     """One class.
 
     Attributes:
-        name: its own, without those of what it is in.
-        comment: what stands directly above it.
-        methods: all that it declares, overloads and constructors as well; not those that are deleted.
-        fields: its members.
+        name: its name, without enclosing classes.
+        comment: the comment directly above it.
+        methods: all declared methods, including overloads and constructors, without deleted ones.
+        fields: its data members.
     """
 
     name: str
@@ -52,7 +52,7 @@ class CppClass:
 
 
 def classes_in(text: str) -> list[CppClass]:
-    """Return the classes that are defined in a file, those in other classes as well."""
+    """Return the classes that are defined in a file, including nested ones."""
     code = _without_text(text)
     found = []
     for head in _HEAD.finditer(code):
@@ -62,13 +62,13 @@ def classes_in(text: str) -> list[CppClass]:
 
 
 def _without_text(text: str) -> str:
-    """Blank comments, literals and directives; everything stays at its place."""
+    """Replace comments, literals and directives by blanks, without moving other text."""
     text = _DIGITS_PARTED.sub("0", text)
     return _BLANKED.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
 
 
 def _closing(code: str, opening: int) -> int:
-    """Return where the brace is closed that opens there."""
+    """Return the position of the brace that closes the one at `opening`."""
     depth = 0
     for place in range(opening, len(code)):
         depth += {"{": 1, "}": -1}.get(code[place], 0)
@@ -78,7 +78,7 @@ def _closing(code: str, opening: int) -> int:
 
 
 def _declarations(body: str) -> Iterator[str]:
-    """Give what is declared in a class, without the bodies of functions and of inner classes."""
+    """Yield the declarations of a class, without the bodies of functions and of inner classes."""
     begin = depth = 0
     for place, character in enumerate(body):
         depth += {"{": 1, "(": 1, "}": -1, ")": -1}.get(character, 0)
@@ -107,7 +107,7 @@ def _members(body: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _has_parameters(declared: str) -> bool:
-    """Return whether a declaration has parentheses that do not belong to an annotation, an argument or a value."""
+    """Return whether a declaration has parentheses of parameters, not only of annotations, arguments or values."""
     plain = _POINTER.sub("", _ANNOTATION.sub("", declared))
     if "operator" not in plain:
         plain = re.split(r"(?<![=!<>])=(?!=)", plain, maxsplit=1)[0]

@@ -1,4 +1,4 @@
-"""PyTorch's CUDA build on the fake GPU: what a process needs for it, and a mode that carries operators out on the CPU.
+"""PyTorch's CUDA build on the fake GPU: the environment of processes, and a mode that runs operators on the CPU.
 
 See tests/gpu_fake/README.md.
 """
@@ -34,13 +34,13 @@ _NO_KERNEL = {
 
 
 def variables(libraries: Path, folder: Path, devices: int, time: str = "random") -> dict[str, str]:
-    """Return the variables of a process whose PyTorch is to find fake GPUs.
+    """Return the variables of a process whose PyTorch should find fake GPUs.
 
     Args:
-        libraries: where libcuda.so.1 and libnccl.so.2 are.
-        folder: where the runtime's library is built, if it is not there.
-        devices: number of GPUs in the machine.
-        time: when streams run; see the README.
+        libraries: the folder with libcuda.so.1 and libnccl.so.2.
+        folder: the folder in which the runtime's library is built, if it does not exist.
+        devices: the number of GPUs in the machine.
+        time: the mode that determines when streams run; see the README.
     """
     runtime = folder / "libfake_cudart.so"
     if not runtime.exists():
@@ -69,9 +69,9 @@ def _build(libraries: Path, runtime: Path) -> None:
 
 
 class OnHost(TorchDispatchMode):
-    """Carries out operators of CUDA tensors on the CPU, on their values as the current stream has them.
+    """Runs operators of CUDA tensors on the CPU, with their values in the order of the current stream.
 
-    The results come to the GPU in that stream's order. Views are made, and bytes are copied, by PyTorch itself.
+    The results are written to the GPU in that stream's order. PyTorch itself creates views and copies bytes.
     """
 
     def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
@@ -106,7 +106,9 @@ class OnHost(TorchDispatchMode):
 
 
 def _carried_out(function: Any, arguments: Any, named: Any) -> Any:
-    """Return an operator's result on the CPU, which lacks those that take halves and return floats, and the reverse."""
+    """Return an operator's result on the CPU, which lacks operators with half inputs and float results, and the
+    reverse.
+    """
     name = function._schema.name
     if name in ("aten::_softmax", "aten::_log_softmax") and arguments[2]:
         return function(arguments[0].float(), arguments[1], False)
@@ -137,7 +139,7 @@ def _needs_kernel(function: Any, arguments: Any, named: Any) -> bool:
 
 
 def _moves_bytes(function: Any, arguments: Any, named: Any) -> bool:
-    """Return whether a copy needs no kernel: equal types and layouts."""
+    """Return whether a copy needs no kernel, because types and layouts are equal."""
     if function._schema.name == "aten::_to_copy":
         (source,) = arguments[:1]
         return (
@@ -157,7 +159,7 @@ def _extent(tensor: torch.Tensor) -> int:
 
 
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the elements from a tensor's first to its last one, in one dimension."""
+    """Return a one-dimensional view of the memory from a tensor's first element to its last."""
     return tensor.detach().as_strided((_extent(tensor),), (1,), tensor.storage_offset())
 
 

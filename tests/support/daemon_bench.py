@@ -1,4 +1,4 @@
-"""Starts `farandole` commands of jobs that run in a daemon, and looks for what is left afterwards."""
+"""Starts `farandole` commands of jobs that run in a daemon, and checks for remaining processes and files."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ class Client:
 
 
 class Bench:
-    """Starts commands of one user with a home of its own."""
+    """Starts commands of one user with a separate home."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.home = directory / "cache"
         self.mark = f"TEST_MARK={directory}"
         self.grace = 5.0
-        """Seconds that workers get to end by themselves."""
+        """Seconds that workers have to end by themselves."""
         self._clients: list[Client] = []
 
     @property
@@ -99,7 +99,7 @@ class Bench:
         return self.start("run", "--job", job, "-np", str(workers), *options, *self.worker(script), **more)
 
     def ask(self, *words: str) -> tuple[int, str, str]:
-        """Run a command to its end; return its exit code and what it printed."""
+        """Run a command to its end; return its exit code, output and error output."""
         done = subprocess.run(self.command(*words), env=self.environment, capture_output=True, text=True, timeout=60)
         return done.returncode, done.stdout, done.stderr
 

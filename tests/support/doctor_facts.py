@@ -1,4 +1,4 @@
-"""Facts of hosts as the doctor finds them: one that is well, one with GPUs, and one more."""
+"""Facts of hosts for tests of the doctor: a healthy host, one with GPUs, and another one."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def with_(facts: Facts, part: str, **changes: object) -> Facts:
 
 
 def other(facts: Facts, name: str, address: str = "10.0.0.2") -> Facts:
-    """Return the same for another machine."""
+    """Return the same facts for another machine."""
     network = (msgspec.structs.replace(ETHERNET, addresses=(Address(address=address, prefix=24),)), LOOPBACK)
     changed = with_(facts, "system", hostname=name, boot=name)
     return msgspec.structs.replace(changed, network=network)

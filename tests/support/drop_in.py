@@ -23,7 +23,7 @@ def environment(**variables: str) -> dict[str, str]:
 
 
 def python(code: str, *options: str, check: bool = True, **variables: str) -> Ran:
-    """Run Python code in a process of its own; warnings are errors."""
+    """Run Python code in a separate process; warnings are errors."""
     command = [sys.executable, "-W", "error", *options, "-c", textwrap.dedent(code)]
     done = subprocess.run(
         command, env=environment(**variables), capture_output=True, text=True, check=False, timeout=60

@@ -1,4 +1,4 @@
-"""`patient`, whose elastic jobs read the file of hosts fifty times a second: hosts may come and go as fast."""
+"""Like `patient`, but elastic jobs read the file of hosts fifty times a second, so that hosts can change quickly."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Elastic worlds of real worker processes: the test is the launcher, which starts and kills workers as it likes.
+"""Elastic worlds of real worker processes: the test acts as the launcher, which starts and kills workers.
 
-A worker runs functions as in `worlds`. Its end is told to the roster as an agent would.
+A worker runs functions as in `worlds`. The roster is notified of its end as by an agent.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ class ElasticJob:
 
     Attributes:
         changes: every world that was announced.
-        seconds: for each, the time since the previous world was abandoned.
-        evicted: workers that the roster wanted to be killed, and why; they are.
-        waits: what the roster has said it waits for.
-        address: of the roster.
-        secret: the job's.
-        memories: what the roster has left to the next one; the last one counts.
-        ended: why there will be no other world; "" as long as there may be.
+        seconds: for each world, the time since the previous one was abandoned.
+        evicted: workers that the roster had killed, with the reasons.
+        waits: the conditions that the roster has reported to wait for.
+        address: the roster's address.
+        secret: the job's secret.
+        memories: the states that the roster has saved for its successor; the last one is used.
+        ended: why there will be no other world; "": there may be one.
     """
 
     def __init__(self, nursery: Nursery, limits: Any, environment: Mapping[str, str] | None = None) -> None:
@@ -88,7 +88,7 @@ class ElasticJob:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(ANSWER_SECONDS)
 
     def tell(self, function: Callable[..., None], *arguments: Any) -> None:
-        """Call something of the service, in its loop."""
+        """Call a function of the service, in its loop."""
 
         async def run() -> None:
             function(*arguments)
@@ -96,14 +96,14 @@ class ElasticJob:
         self.call(run())
 
     def lose_roster(self) -> None:
-        """Hang up on all workers, and let nobody listen where they look."""
+        """Close the connections of all workers, and stop listening at the roster's address."""
         self.call(self.service.close())
 
     def find_roster(self, *, goes_on: bool = True) -> None:
-        """Have another one there, which knows what the first one has left, and which workers have ended since.
+        """Start another roster there, with the saved state of the first one, and the workers that have ended since.
 
         Args:
-            goes_on: whether it answers workers; otherwise it does after `service.resume`.
+            goes_on: whether it answers workers at once; otherwise after `service.resume`.
         """
         from farandole.base.wire.address import parse_address
 
@@ -147,17 +147,17 @@ class ElasticJob:
     def start(
         self, function: Callable[..., Any], *arguments: Any, workers: list[int] | None = None, **named: Any
     ) -> None:
-        """Let workers begin to run a function."""
+        """Start a function on workers."""
         ship(function)
         for number in self.workers if workers is None else workers:
             self.workers[number].send(functools.partial(function, **named), arguments)
 
     def collect(self, workers: list[int], seconds: float = ANSWER_SECONDS) -> list[Any]:
-        """Return what came of it, by worker; raise the first failure after all have answered."""
+        """Return the results by worker; raise the first failure after all have answered."""
         return receive_all((self.workers[number] for number in workers), seconds)
 
     def collect_survivors(self, workers: Iterable[int], deaths: Container[int]) -> list[Any]:
-        """Return what came of it in all workers that were not to die; the others have to be dead."""
+        """Return the results of all workers that should survive, and check that the others are dead."""
         survivors, victims = [], []
         for number in workers:
             (victims if number in deaths else survivors).append(number)

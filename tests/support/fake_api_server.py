@@ -1,7 +1,7 @@
-"""A FAKE of Kubernetes' API server, with a fake kubelet: enough of both for the operator's process, in this process.
+"""A FAKE of Kubernetes' API server, with a fake kubelet: the part of both that the operator needs, in this process.
 
-What it has in common with a real one is what `api_conformance` asks of both. It has no authentication, no schemas, no
-admission but what a test injects, and its server-side apply is a merge that knows no owners of fields.
+`api_conformance` checks what it has in common with a real one. It has no authentication, no schemas, no admission
+except what a test injects, and its server-side apply is a merge without owners of fields.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _HISTORY = 20_000
 
 
 class Answer(Exception):
-    """An answer that is not the object."""
+    """An answer other than the object."""
 
     def __init__(self, code: int, reason: str, message: str) -> None:
         super().__init__(message)
@@ -59,15 +59,15 @@ class Answer(Exception):
 
 
 class FakeApiServer:
-    """Objects over HTTP, on a port of 127.0.0.1.
+    """A server of objects over HTTP, on a port of 127.0.0.1.
 
     Attributes:
-        refuse: asked before each creation with (plural, object); a text refuses it with 403.
+        refuse: called before each creation with (plural, object); if it returns a text, the creation fails with 403.
         down: while it is True, connections are closed without an answer.
-        lacks: plurals of kinds that it does not know yet, as one that is just starting.
-        silent: while it is True, watches hear nothing, not even their end, as where a firewall drops what is sent.
-        says: what new watches hear first, whether it is an event or not.
-        writes: how many requests changed something, by (method, plural).
+        lacks: plurals of kinds that are unknown, as on a server that is starting.
+        silent: while it is True, watches receive nothing, not even their end, as if a firewall dropped the packets.
+        says: the first data that new watches receive, which need not be an event.
+        writes: the number of requests that changed an object, by (method, plural).
     """
 
     def __init__(self) -> None:
@@ -104,13 +104,13 @@ class FakeApiServer:
             await self._runner.cleanup()
 
     async def cut_watches(self) -> None:
-        """Break all watches; clients come back and go on from where they were."""
+        """Break all watches; clients reconnect and continue from their last version."""
         async with self._changed:
             self._cut += 1
             self._changed.notify_all()
 
     async def forget(self) -> None:
-        """Forget all changes until now: watches that were cut and go on from an older version get 410."""
+        """Drop all changes until now: watches that continue from an older version get 410."""
         self.oldest = self._last
         self._history.clear()
 
@@ -118,7 +118,7 @@ class FakeApiServer:
         return [obj for (kind, _, _), obj in self.objects.items() if kind == plural]
 
     async def put(self, plural: str, obj: Obj) -> Obj:
-        """Change an object from the side, as its kubelet or a user does."""
+        """Change an object outside of HTTP, as its kubelet or a user would."""
         return await self._store("MODIFIED", plural, obj)
 
     # --- requests ---
@@ -229,7 +229,7 @@ class FakeApiServer:
         return await self.remove(key)
 
     async def remove(self, key: Key) -> Obj:
-        """Remove an object at once, and what it owns."""
+        """Remove an object and the objects that it owns at once."""
         obj = self.objects.pop(key, None)
         if obj is None:
             return {}
@@ -302,11 +302,11 @@ class FakeApiServer:
 
 
 class FakeNode:
-    """A FAKE kubelet, and scheduler: pods run after a moment, and go when they are told to.
+    """A FAKE kubelet and scheduler: pods run after a moment, and are removed when they are deleted.
 
     Attributes:
-        finish: returns the phase in which a pod that runs has ended; "": it runs on.
-        holds: says whether a pod that has a node cannot start yet.
+        finish: returns the final phase of a running pod; "": it continues to run.
+        holds: returns whether a pod that has a node cannot start yet.
     """
 
     def __init__(self, server: FakeApiServer, start: float = 0.05, end: float = 0.05) -> None:
@@ -316,7 +316,7 @@ class FakeNode:
         self._start, self._end = start, end
 
     async def run(self) -> None:
-        """Look after pods, until cancelled."""
+        """Manage pods, until cancelled."""
         while True:
             for key in [key for key in self.server.objects if key[0] == "pods"]:
                 # What was done for the others took time: it may be gone, or another one.
@@ -394,14 +394,14 @@ def _only_metadata(request: web.Request) -> bool:
 
 
 def _shown(request: web.Request, obj: Obj) -> Obj:
-    """Return an object as it was asked for: whole, or its metadata only."""
+    """Return an object in the requested form: complete, or its metadata only."""
     if not _only_metadata(request):
         return obj
     return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
 
 
 def _merged(old: Any, patch: Any, atomic: bool = False) -> Any:
-    """Merge a patch: None removes in a merge patch."""
+    """Merge a patch: None removes a key in a merge patch."""
     if not isinstance(old, dict) or not isinstance(patch, dict):
         return patch
     new = dict(old)

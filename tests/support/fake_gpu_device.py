@@ -1,6 +1,6 @@
 """PyTorch's CPU build on the fake GPU: `torch.device("fakegpu")` in processes that load it (tests/gpu_fake/README.md).
 
-It is loaded in workers, and not where pytest runs: a process with an accelerator behaves differently in other tests.
+It is loaded in workers, and not in pytest's process, because an accelerator would change the behaviour of other tests.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _LIBRARIES, _DEVICE_LIBRARY = "FAKE_GPU_LIBRARIES", "FAKE_GPU_DEVICE_LIBRARY"
 
 
 class FakeGpu(NamedTuple):
-    """What processes need that are to use the fake GPU.
+    """The libraries for processes that use the fake GPU.
 
     Attributes:
         libraries: the folder with libcuda.so.1 and libnccl.so.2.
-        device: the library that gives PyTorch its device.
+        device: the library that adds the device to PyTorch.
     """
 
     libraries: Path
     device: Path
 
     def environment(self, *, devices: int = 1, time: str = "random", seed: int = 1) -> dict[str, str]:
-        """Return the variables of a process; see the README for what they mean."""
+        """Return the variables of a process, which the README describes."""
         return {
             "LD_LIBRARY_PATH": os.pathsep.join(filter(None, [str(self.libraries), os.environ.get("LD_LIBRARY_PATH")])),
             "FARANDOLE_NCCL_LIBRARY": str(self.libraries / "libnccl.so.2"),
@@ -57,13 +57,13 @@ class FakeGpu(NamedTuple):
 
     @classmethod
     def of_environment(cls) -> FakeGpu:
-        """Return the one whose variables this process has."""
+        """Return the fake GPU of this process's variables."""
         return cls(Path(os.environ[_LIBRARIES]), Path(os.environ[_DEVICE_LIBRARY]))
 
     def load(self) -> Driver:
-        """Give this process the device "fakegpu", unless it has it, and return what tests can ask of the driver.
+        """Add the device "fakegpu" to this process, unless it has it, and return the driver's hooks for tests.
 
-        Then the driver is also what opening "libcuda.so.1" gives.
+        Then opening "libcuda.so.1" gives the fake driver.
         """
         import torch
 
@@ -77,7 +77,7 @@ class FakeGpu(NamedTuple):
         return driver
 
     def load_for_farandole(self) -> Driver:
-        """Load it, and let farandole.torch take its tensors as it takes those of CUDA."""
+        """Load the device, and make farandole.torch treat its tensors like those of CUDA."""
         import torch
 
         from farandole.torch.collectives.tensors import RAW_STREAMS
@@ -88,9 +88,9 @@ class FakeGpu(NamedTuple):
 
 
 def plan_nccl_fault(rank: int, fault: str, operation: int = 1) -> None:
-    """Let a fault happen in an operation of NCCL that this process, with this rank, begins: 1 is the next one.
+    """Plan a fault in an NCCL operation of this process, which has this rank: 1 is the next operation.
 
-    The README has their names.
+    The README lists the faults.
     """
     nccl = ctypes.CDLL(os.environ["FARANDOLE_NCCL_LIBRARY"])
     nccl.fake_nccl_fault(f"rank{rank}:op{operation}:{fault}".encode())
@@ -111,7 +111,7 @@ class Driver:
         library.fake_gpu_count.restype = ctypes.c_uint64
 
     def count(self, name: str) -> int:
-        """Return a counter."""
+        """Return the value of a counter."""
         value = int(self.library.fake_gpu_count(name.encode()))
         if value == 2**64 - 1:
             raise LookupError(f"the fake GPU has no counter {name!r}")
@@ -125,24 +125,24 @@ class Driver:
         return found.value
 
     def reset_counts(self) -> None:
-        """Set the counters of what happened to 0."""
+        """Set the counters of operations to 0."""
         self.library.fake_gpu_reset_counts()
 
     def set_time(self, mode: str, seed: int = 1, longest_delay_us: int = 3000) -> None:
-        """Set when streams run: "eager", "lazy" or "random"."""
+        """Set the mode that determines when streams run: "eager", "lazy" or "random"."""
         self.library.fake_gpu_time(mode.encode(), ctypes.c_uint(seed), ctypes.c_uint(longest_delay_us))
 
     def hold(self, stream: Any) -> None:
-        """Let a `torch.Stream` stop before its next operation."""
+        """Stop a `torch.Stream` before its next operation."""
         self.library.fake_gpu_hold(ctypes.c_void_p(stream.native_handle))
 
     def release(self, stream: Any) -> None:
-        """Let a `torch.Stream` go on."""
+        """Continue a stopped `torch.Stream`."""
         self.library.fake_gpu_release(ctypes.c_void_p(stream.native_handle))
 
 
 def _device_module(torch: ModuleType, devices: int) -> ModuleType:
-    """Return what PyTorch looks for in `torch.<device>`."""
+    """Return the module `torch.<device>` that PyTorch requires."""
     module = ModuleType(f"torch.{DEVICE}")
     accelerator = torch.accelerator
     module.is_available = lambda: devices > 0  # type: ignore[attr-defined]
@@ -164,7 +164,7 @@ def _device_module(torch: ModuleType, devices: int) -> ModuleType:
 
 
 def build() -> FakeGpu:
-    """Return the libraries, which are compiled if they are not there; skip the test where that cannot be done."""
+    """Return the libraries, which are compiled if necessary; skip the test if this is not possible."""
     compiler = shutil.which("g++") or shutil.which("clang++")
     if compiler is None:
         pytest.skip("there is no C++ compiler, with which the fake GPU is built")
@@ -183,7 +183,7 @@ def build() -> FakeGpu:
 
 @contextmanager
 def _only_one() -> Iterator[None]:
-    """Let one process at a time build."""
+    """Make sure that only one process at a time builds."""
     with (_BUILT / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -227,6 +227,6 @@ def _compiled_device(compiler: str, libraries: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def fake_gpu() -> FakeGpu:
-    """Return the fake GPU, which workers load; the test is skipped where it cannot be built."""
+    """Return the fake GPU, which workers load; the test is skipped if it cannot be built."""
     pytest.importorskip("torch", reason="PyTorch is not installed")
     return build()

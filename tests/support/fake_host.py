@@ -1,5 +1,6 @@
-"""A host for the inspection whose files lie below a folder, whose programs have prepared answers, and whose kernel says
-the same every time."""
+"""A fake host for inspections: its files are below a folder, its programs have prepared answers, and its kernel gives
+constant answers.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ GIB = 1 << 30
 
 
 class FakePrograms(Programs):
-    """Programs with prepared answers, by how a question begins."""
+    """Programs with prepared answers, by the prefix of the command."""
 
     def __init__(self, answers: dict[str, str]) -> None:
         super().__init__({})
@@ -29,7 +30,7 @@ class FakePrograms(Programs):
 
 
 class FakeView(HostView):
-    """A host whose files lie below a folder, and whose kernel says the same every time."""
+    """A host whose files are below a folder, and whose kernel gives constant answers."""
 
     def __init__(self, root: Path, environment: dict[str, str], answers: dict[str, str]) -> None:
         super().__init__(str(root), environment, FakePrograms(answers))

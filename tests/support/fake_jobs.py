@@ -1,4 +1,4 @@
-"""A fake of a place that runs jobs: they do nothing, and get on when a test says so."""
+"""A fake of a place that runs jobs: they do nothing, and change state when a test changes them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from farandole.control.jobs.status import JobState, JobStatus
 
 
 class FakeJobs:
-    """A `JobService` in memory. Jobs wait; `lines` are what they print, and then they have ended with `exit_code`."""
+    """A `JobService` in memory. Jobs wait; when their log is followed, they print `lines` and end with `exit_code`."""
 
     def __init__(self) -> None:
         self.specs: dict[str, JobSpec] = {}
@@ -65,7 +65,7 @@ class FakeJobs:
         self.change(name, state=JobState.WAITING)
 
     def change(self, name: str, **changes: object) -> None:
-        """Let a job be another way."""
+        """Change fields of a job."""
         self.told[name] = msgspec.structs.replace(self.status(name), **changes)
 
 

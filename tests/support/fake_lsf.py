@@ -1,4 +1,4 @@
-"""Stand-ins for LSF's programs, as those of `fake_slurm`, written by what LSF's manual says of them."""
+"""Stand-ins for LSF's programs, like those of `fake_slurm`, written from LSF's manual."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fake_slurm import FakeSlurm, read, write
 
 
 class FakeLsf(FakeSlurm):
-    """LSF, as a folder."""
+    """A fake LSF, whose state is in a folder."""
 
     programs = ("bsub", "bjobs", "bmod", "bkill", "bstop", "brequeue", "bresume")
     module = "fake_lsf"

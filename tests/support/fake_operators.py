@@ -19,7 +19,7 @@ LIMIT = 30.0
 
 
 def config(server: FakeApiServer) -> SingleConfig:
-    """Return how a client finds the fake."""
+    """Return a client's configuration for the fake."""
     return KubeConfig.from_dict(
         {
             "current-context": "fake",
@@ -46,7 +46,7 @@ async def fake_cluster(node: bool = True) -> AsyncIterator[tuple[FakeApiServer, 
 
 
 class OperatorThread:
-    """An operator with a loop of its own, as its process has one."""
+    """An operator in a thread with a separate event loop, as in its own process."""
 
     def __init__(self, server: FakeApiServer, **settings: Any) -> None:
         settings = {"options": Options(drain_seconds=0.5), "kinds": (kinds.MPI_JOB,), "host": "127.0.0.1", **settings}
@@ -84,7 +84,7 @@ async def operator(server: FakeApiServer, **settings: Any) -> AsyncIterator[Oper
 
 
 async def until(true: Callable[[], Any], what: str, limit: float = LIMIT) -> None:
-    """Wait for something, and say what did not come."""
+    """Wait for a condition; fail with its description."""
     end = asyncio.get_running_loop().time() + limit
     while not true():
         assert asyncio.get_running_loop().time() < end, f"not within {limit:g} s: {what}"

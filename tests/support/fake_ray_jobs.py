@@ -1,4 +1,4 @@
-"""The REST interface of Ray's jobs, as much of it as farandole uses."""
+"""A fake of the REST interface of Ray's jobs: the part that farandole uses."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 
 class FakeRayJobs:
-    """A server whose jobs are what the test says.
+    """A server whose jobs the test defines.
 
     Attributes:
-        address: of the server.
-        jobs: each as Ray describes it, by id.
-        logs: by id.
-        token: what clients must send; "": nothing.
-        loses: whether the next submission is taken, and its answer lost.
+        address: the server's address.
+        jobs: the jobs, in Ray's format, by id.
+        logs: the jobs' logs, by id.
+        token: the token that clients must send; "": none.
+        loses: whether the next submission is accepted, but its answer is lost.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class FakeRayJobs:
         self._server.server_close()
 
     def handle(self, method: str, path: str, body: bytes) -> tuple[int, Any]:
-        """Return the status and the answer; status 0: none."""
+        """Return the status and the answer; status 0: no answer."""
         name, _, verb = path.partition("/")
         if method == "POST" and not name:
             return self._submit(json.loads(body))

@@ -1,6 +1,6 @@
-"""Stand-ins for Slurm's programs, to be put in the PATH: they keep jobs in a folder, and tests let them get on.
+"""Stand-ins for Slurm's programs on the PATH: they keep jobs in a folder, and tests change the jobs' states.
 
-Each job is a file of its fields, as squeue prints them. What the programs were called with is in `calls`.
+Each job is a file of its fields, as squeue prints them. `calls` records the programs' arguments.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ sys.exit(main({folder!r}, {name!r}, sys.argv[1:]))
 
 
 class FakeSlurm:
-    """Slurm, as a folder.
+    """A fake Slurm, whose state is in a folder.
 
     Args:
-        folder: for programs and jobs.
+        folder: the folder for programs and jobs.
     """
 
     programs: tuple[str, ...] = ("sbatch", "squeue", "scontrol", "scancel")
@@ -48,11 +48,11 @@ class FakeSlurm:
         return written.read_text().splitlines() if written.exists() else []
 
     def set(self, number: int, **fields: str) -> None:
-        """Let a job be another way."""
+        """Change fields of a job."""
         write(self.folder, str(number), {**read(self.folder, str(number)), **fields})
 
     def be(self, how: str, is_so: bool = True) -> None:
-        """Be `down`, take jobs with answers that are `lost` or `unclear`, or let jobs be `hidden`."""
+        """Switch a fault on or off: `down`, answers to submissions that are `lost` or `unclear`, or `hidden` jobs."""
         (self.folder / how).touch() if is_so else (self.folder / how).unlink()
 
     def forget(self, number: int) -> None:
@@ -63,7 +63,7 @@ class FakeSlurm:
         return read(self.folder, str(number))["comment"].partition(":")[2]
 
     def keep_script(self, number: int) -> int:
-        """Keep a job's script as it is, as Slurm does; return the job's number."""
+        """Store a job's script, as Slurm does; return the job's number."""
         path = self.folder / f"script.{number}"
         path.write_text(self.script(number))
         self.set(number, script=str(path))

@@ -1,4 +1,4 @@
-"""Ends a session with a table of where the time went: tests and seconds for each folder of tests."""
+"""Prints, at the end of a session, the number of tests and the seconds for each folder of tests."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterable
 import pytest
 
 LEAST_TESTS = 100
-"""Of a session that is worth a table."""
+"""Minimum number of tests in a session for which the table is printed."""
 
 
 def folder_of(nodeid: str) -> str:
-    """Return the folder that a test counts for: `unit/core`, but `hosts`, which has no folders."""
+    """Return the folder to which a test is counted: two levels, as in `unit/core`, or one, as for `hosts`."""
     return "/".join(nodeid.partition("::")[0].split("/")[1:-1][:2])
 
 

@@ -1,6 +1,6 @@
-"""Scripts in workers that a nursery forks: what a script computes costs no import of its framework in each process.
+"""Runs scripts in workers that a nursery forks, so that processes need not import the script's framework.
 
-The launcher is left out: whether a script runs under it takes a test that starts it.
+The launcher is not used: whether a script runs under it must be tested separately.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ def run_on_workers(
     """Run a script on the workers of one world, and return what each printed on standard output, in rank order.
 
     Args:
-        nursery: what forks them.
-        count: how many.
-        script: a file of Python.
-        arguments: of the script.
-        folder: where it runs; the current one by default.
+        nursery: the nursery that forks the workers.
+        count: the number of workers.
+        script: the Python file.
+        arguments: the script's arguments.
+        folder: the working directory; None: the current one.
     """
     with World(nursery, count) as world:
         return world.run(_run, str(script), arguments, str(folder or Path.cwd()), seconds=SCRIPT_SECONDS)

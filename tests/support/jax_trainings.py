@@ -1,7 +1,7 @@
 """A training with JAX in a loop of steps, and its replay with NumPy.
 
-Each worker writes down which samples each step has used; the replay computes the gradient of the mean over those, in
-one process without farandole's part in it, and has to come to the same parameters.
+Each worker records the samples that each step has used; the replay computes the gradient of the mean over these, in one
+process without farandole, and must have the same parameters at the end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def samples_of() -> tuple[Any, Any]:
 
 
 def train(options: dict[str, Any]) -> dict[str, Any]:
-    """Train, and die where the options say so. Run by a worker."""
+    """Train, and die at the points in the options. Run by a worker."""
     import time
 
     import jax
@@ -89,7 +89,7 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _write_down_steps(loop: Any, used: dict[int, list[int]]) -> None:
-    """Note which samples each step of a loop uses, when the step counts."""
+    """Record the samples that each step of a loop uses, when the step counts."""
     loader = loop._loader
     commit = loader.commit
 
@@ -117,7 +117,7 @@ def replay(steps: dict[int, list[int]]) -> list[Any]:
 
 
 def check(results: list[dict[str, Any]], options: dict[str, Any]) -> None:
-    """Compare all that was seen with each other and with the replay."""
+    """Compare the workers' records with each other and with the replay."""
     import numpy as np
 
     steps: dict[int, list[int]] = {}

@@ -1,4 +1,4 @@
-"""A value with everything that an optimizer's state may hold, nested, and the comparison of two such values."""
+"""A nested value with everything that an optimizer's state may contain, and the comparison of two such values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 
 class Pair(NamedTuple):
-    """A tuple with names, as states of optimizers have them."""
+    """A named tuple, as in states of optimizers."""
 
     first: Any
     second: Any

@@ -1,4 +1,4 @@
-"""A launcher's process that a test has started: what it says, how it ends, and what it leaves behind."""
+"""A launcher's process that a test has started: its output, its end, and the processes that it leaves behind."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Job:
 
     @property
     def said(self) -> str:
-        """What it has printed so far."""
+        """The output so far."""
         return (self.directory / "said").read_text()
 
     def says(self, pattern: str, seconds: float = 30) -> re.Match[str]:
-        """Wait until it has printed something like that."""
+        """Wait until the output matches a pattern."""
         try:
             until(lambda: re.search(pattern, self.said), f"the job says {pattern}", seconds)
         except pytest.fail.Exception as error:
@@ -40,7 +40,7 @@ class Job:
         return found
 
     def world(self, generation: int, size: int) -> dict[int, tuple[int, int]]:
-        """Wait until all workers of a world of that size have said so; return worker and process id, by rank."""
+        """Wait until all workers of a world of this size have reported it; return worker and process id, by rank."""
         line = rf"\[(\d+)\]<stdout>:generation {generation} rank (\d+) of {size} pid (\d+)\n"
         try:
             # A launcher that follows another one may say a line again.
@@ -51,21 +51,21 @@ class Job:
         return dict(sorted(found))
 
     def hold(self, newcomer: int) -> None:
-        """Let workers from this number on not join yet: how soon they come, before the others even, is up to chance."""
+        """Delay the join of workers from this number on, whose order of arrival would be random."""
         (self.directory / "hold.new").write_text(str(newcomer))
         (self.directory / "hold.new").replace(self.directory / "hold")
 
     def let_in(self) -> None:
-        """Let them join."""
+        """Allow the delayed workers to join."""
         (self.directory / "hold").unlink()
 
     def finish(self) -> int:
-        """Let the workers finish; return the exit code. Nothing may be left then."""
+        """Make the workers finish; return the exit code. Check that no process is left."""
         (self.directory / "finish").touch()
         return self.end()
 
     def end(self, seconds: float = 60) -> int:
-        """Return the exit code. Nothing may be left then."""
+        """Wait for the end, and return the exit code. Check that no process is left."""
         code = self.process.wait(seconds)
         # On a busy machine, a client does not wait for the very last moments of its daemon.
         until(lambda: not self.left(), lambda: f"nothing is left, such as {self.left()}", 10)
@@ -76,13 +76,13 @@ class Job:
         return [pid for pid in processes_with(self.mark) if pid != self.process.pid]
 
     def kill(self) -> None:
-        """Leave nothing of it: what one of them starts while others are killed, such as another daemon, neither."""
+        """Kill all processes of the job, including those that are started meanwhile, such as another daemon."""
         self.process.kill()
         until(lambda: not self._kill_left(), "nothing is left")
         self.process.wait()
 
     def _kill_left(self) -> list[int]:
-        """Kill those that live, and return them."""
+        """Kill the living processes of the job, and return them."""
         left = self.left()
         for pid in left:
             with contextlib.suppress(ProcessLookupError):  # It may have ended with another one.
@@ -94,8 +94,8 @@ class Training:
     """A training by `plain_style.py` that was started.
 
     Attributes:
-        job: its launcher.
-        books: what its workers have written.
+        job: the launcher's process.
+        books: the records of its workers.
     """
 
     def __init__(self, job: Job) -> None:
@@ -103,14 +103,14 @@ class Training:
         self.books = Books([job.directory])
 
     def await_steps(self, more: int, size: int | None = None) -> None:
-        """Wait for more steps and, if one is given, for a world of that size."""
+        """Wait for more steps and, if a size is given, for a world of this size."""
         try:
             self.books.await_steps(more, size)
         except pytest.fail.Exception as error:
             raise AssertionError(f"{error}; it said:\n{self.job.said}") from None
 
     def finish(self) -> None:
-        """Let it end in good order; what was seen has to be right, and nothing may be left."""
+        """End it gracefully; check the workers' records, and that no process is left."""
         self.books.stop()
         assert self.job.end() == 0, self.job.said
         assert self.books.wrongs() == [], self.job.said

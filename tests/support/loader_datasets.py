@@ -1,4 +1,4 @@
-"""Datasets of numbers for tests of elastic loaders, and what the ranks of a job do with them."""
+"""Datasets of numbers for tests of elastic loaders, and a simulated job that reads them."""
 
 import itertools
 import random
@@ -15,7 +15,7 @@ from farandole.torch.elastic.loader import Batch, ElasticLoader
 
 
 class Numbers(Dataset[int]):
-    """Its samples are their indices."""
+    """A dataset whose samples are their indices."""
 
     def __init__(self, length: int) -> None:
         self.length = length
@@ -30,7 +30,7 @@ class Numbers(Dataset[int]):
 
 
 class Stream(IterableDataset[int]):
-    """The numbers from 0 on, whose end nobody knows before."""
+    """A stream of the numbers from 0, of unknown length."""
 
     def __init__(self, length: int) -> None:
         self.length = length
@@ -65,7 +65,7 @@ def numbers(batch: Batch) -> list[int]:
 
 
 def step(loaders: Sequence[ElasticLoader]) -> list[Batch] | None:
-    """Return the next batches of all ranks, which agree about everything."""
+    """Return the next batches of all ranks, after checking that they agree."""
     batches = [loader.next(len(loaders), rank) for rank, loader in enumerate(loaders)]
     if batches[0] is None:
         assert batches == [None] * len(loaders)
@@ -91,7 +91,7 @@ def rest_of_epoch(loader: ElasticLoader) -> list[list[int]]:
 
 
 class Training:
-    """A job whose workers come and go by chance."""
+    """A job whose workers join and leave at random."""
 
     def __init__(self, make: Callable[[], ElasticLoader], seed: int, most: int) -> None:
         self._make = make
@@ -100,7 +100,7 @@ class Training:
         self._loaders = [make() for _ in range(self._chance.randint(1, most))]
 
     def epoch(self) -> Counter[int]:
-        """Return how often each sample was used."""
+        """Return the number of uses of each sample."""
         used: Counter[int] = Counter()
         while (batches := step(self._loaders)) is not None:
             event = self._chance.random()

@@ -1,4 +1,4 @@
-"""Services of a roster that end and begin again on the same port, and clients that lose them."""
+"""Roster services that end and restart on the same port, and clients that lose them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from farandole.control.roster.listener import Client
 
 SECRET = b"s" * 32
 SECONDS = 10.0
-"""Seconds: nothing here takes as long as this, unless it does not happen at all."""
+"""Time limit in seconds, longer than anything here takes."""
 
 
 def until(happened: Callable[[], bool]) -> None:
@@ -41,7 +41,7 @@ def until(happened: Callable[[], bool]) -> None:
 
 
 class Recording(ScriptedRoster):
-    """Keeps what it hears, in order, with the worker that said it."""
+    """Records messages, in order, each with its worker."""
 
     heard: list[tuple[int, FromWorker]]
     hangs_up_on: type[msgspec.Struct] = Hello  # which it never hears
@@ -58,7 +58,7 @@ class Breakable(Channel):
 
 
 class Dead(Breakable):
-    """What is sent seems to arrive, when it is broken."""
+    """A connection on which, when it is broken, sent data seem to arrive."""
 
     def send(self, payload: bytes, deadline: float | None = None) -> None:
         if not self.broken:
@@ -66,7 +66,7 @@ class Dead(Breakable):
 
 
 class Stuck(Breakable):
-    """The other side does not read, when it is broken."""
+    """A connection whose other side, when it is broken, does not read."""
 
     def send(self, payload: bytes, deadline: float | None = None) -> None:
         if self.broken:
@@ -75,7 +75,7 @@ class Stuck(Breakable):
 
 
 class Roster:
-    """Services of one job, one after the other, on the same port."""
+    """Roster services of one job, one after the other, on the same port."""
 
     def __init__(self, size: int = 1, *, elastic: Limits | None = None) -> None:
         places = tuple(Place("here", rank, size, 0, 1) for rank in range(size))
@@ -87,18 +87,18 @@ class Roster:
         self.begin()
 
     def begin(self, secret: bytes = SECRET) -> None:
-        """Have another one, which has heard nothing yet."""
+        """Start another service, which has received nothing yet."""
         self.log: list[str] = []
         self._service = Recording(self._state, secret, log=self.log.append, call=b"call")
         self._service.heard = []
         self.address = self._do(self._service.start(*parse_address(self.address)))
 
     def end(self) -> None:
-        """Hang up on everyone, and leave the port."""
+        """Close all connections, and free the port."""
         self._do(self._service.close())
 
     def stop(self) -> Callable[[], None]:
-        """Have the service do nothing until the function that is returned is called."""
+        """Suspend the service until the returned function is called."""
         resumed = threading.Event()
         self._loop.call_soon_threadsafe(resumed.wait, SECONDS)
         return resumed.set
@@ -108,11 +108,11 @@ class Roster:
             self._loop.call_soon_threadsafe(self._service.expect, worker, "here")
 
     def of(self, worker: int) -> list[FromWorker]:
-        """Return what it has heard of a worker."""
+        """Return the messages that it has received from a worker."""
         return [message for sender, message in self._service.heard if sender == worker]
 
     def hears(self, worker: int, message: FromWorker) -> None:
-        """Wait for a message."""
+        """Wait until a message of a worker has been received."""
         until(lambda: message in self.of(worker))
 
     def client(self, worker: int = 0, search_timeout: float = 60.0) -> RosterClient:
@@ -144,7 +144,7 @@ class Roster:
 
 
 def away(client: RosterClient) -> None:
-    """Wait until a client has noticed that the roster is lost."""
+    """Wait until a client has detected that the roster is lost."""
     until(lambda: client._away)
 
 

@@ -1,6 +1,6 @@
-"""A plugin of pytest: tests see nothing that a user, an administrator or an earlier run has left on this machine.
+"""A pytest plugin that hides from tests what a user, an administrator or an earlier run has left on this machine.
 
-What all processes of tests have instead is the folder `at_start` on Python's path.
+All processes of tests have the folder `at_start` on Python's path.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def leave_machine_state() -> Path:
-    """Give this process and its children an empty home and no settings; return the home, to be removed at the end.
+    """Set an empty home and no settings for this process and its children; return the home, to be removed at the end.
 
-    Jobs are those of this home: a queue for all users, which the machine may have, is nobody's default.
+    Jobs are those of this home: a machine-wide queue is not the default.
     """
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     for variable, folder in _CACHES.items():

@@ -40,7 +40,7 @@ def newcomer(worker: int) -> tuple[Event, ...]:
 
 
 def announced(actions: tuple[Action, ...]) -> tuple[int, ...]:
-    """Return the workers of the world that is announced; () if none is."""
+    """Return the workers of the announced world; (): none is announced."""
     return next((action.workers for action in actions if isinstance(action, Announce)), ())
 
 

@@ -1,4 +1,4 @@
-"""Messages of every kind as builtin values: each field is there, and each container has an element."""
+"""Messages of every kind as builtin values, with all fields, and an element in each container."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _OF_INFO: dict[type, type] = {
 
 
 def structs_of(union: Any) -> tuple[type[msgspec.Struct], ...]:
-    """Return the structs of a union, or the only one."""
+    """Return the structs of a union, or a single struct."""
     return typing.get_args(union) or (union,)
 
 
 def of_struct(kind: type[msgspec.Struct], depth: int = 0) -> Any:
-    """Return a message, as it is before it is encoded."""
+    """Return a message as builtin values, before it is encoded."""
     config = kind.__struct_config__
     hints = typing.get_type_hints(kind)
     made = {field.encode_name: _of(hints[field.name], depth + 1) for field in msgspec.structs.fields(kind)}

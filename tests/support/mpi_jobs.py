@@ -1,4 +1,4 @@
-"""MPIJobs as people write them, one of each version."""
+"""Typical MPIJobs, one of each version."""
 
 from __future__ import annotations
 
@@ -84,12 +84,12 @@ V2BETA1: dict[str, Any] = {
 
 
 def v1alpha2() -> dict[str, Any]:
-    """Return a job as articles publish it."""
+    """Return a job in the form that articles publish."""
     return copy.deepcopy(V1ALPHA2)
 
 
 def v2beta1(**policy: Any) -> dict[str, Any]:
-    """Return a job of the last version, with more in its run policy."""
+    """Return a job of the latest version, with a longer run policy."""
     job = copy.deepcopy(V2BETA1)
     job["spec"]["runPolicy"] |= policy
     return job

@@ -1,7 +1,8 @@
-"""What Kubeflow's mpi-operator makes of an MPIJob, told again from its code: a reference that ours is compared with.
+"""The pods that Kubeflow's mpi-operator makes from an MPIJob, reimplemented from its code, as a reference for
+farandole's.
 
-Of v2beta1 it is release 0.8; of v1 and v1alpha2, the last one that served them. Told is what users' images, scripts and
-tools can see of a pod.
+For v2beta1, this is release 0.8; for v1 and v1alpha2, the last release that served them. It covers what users' images,
+scripts and tools can observe of a pod.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ SSH_ARGUMENTS = "-o ConnectionAttempts=10"
 
 @dataclass
 class Seen:
-    """What can be seen of a pod.
+    """The observable properties of a pod.
 
     Attributes:
-        environment: of the main container; a value that ends with `...` is how it begins.
-        mounts: paths in the main container that the operator adds.
-        searches: domains in which short host names are looked up, added by the operator.
+        environment: the variables of the main container; a value that ends with `...` is a prefix.
+        mounts: the paths that the operator mounts in the main container.
+        searches: the DNS search domains that the operator adds.
     """
 
     name: str

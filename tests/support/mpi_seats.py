@@ -1,7 +1,7 @@
-"""Places in an MPI job for workers that a nursery forks, so that MPI's worlds cost as little as others.
+"""Places in an MPI job for workers that a nursery forks, so that MPI worlds start as fast as others.
 
-MPICH's mpirun starts a small program as often as there are workers. What makes a process one of its job is a few
-variables and one descriptor, a socket to mpirun: the program sends them here, and waits until the worker is done.
+MPICH's mpirun starts a small program for each worker. A process belongs to the job by a few variables and one
+descriptor, a socket to mpirun: the program sends them here, and waits until the worker is done.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Seat(NamedTuple):
     """One process's place in an MPI job.
 
     Attributes:
-        environment: the variables that a worker needs to take it.
-        descriptor: which the worker must have under the number that PMI_FD says.
+        environment: the variables that a worker needs for this place.
+        descriptor: the socket, which the worker must have under the number in PMI_FD.
     """
 
     environment: Mapping[str, str]
@@ -46,11 +46,11 @@ class Seat(NamedTuple):
 
 
 class Seats:
-    """The places of one MPI job, by rank. Skips the test where MPICH is not installed.
+    """The places of one MPI job, by rank. The test is skipped if MPICH is not installed.
 
     Args:
-        size: how many.
-        directory: of a socket.
+        size: the number of places.
+        directory: the directory for a socket.
     """
 
     def __init__(self, size: int, directory: Path) -> None:
@@ -80,7 +80,7 @@ class Seats:
         return int(variables["PMI_RANK"]), Seat({**variables, "FARANDOLE_MPI_LIBRARY": library}, descriptors[0])
 
     def close(self) -> None:
-        """End the job, whose workers have ended."""
+        """End the job, after its workers have ended."""
         for seat in self.seats:
             os.close(seat.descriptor)
         for connection in self._connections:

@@ -1,4 +1,4 @@
-"""Mutations of plain data and of bytes: what people and their tools get wrong in a YAML file, and worse."""
+"""Random mutations of plain data and of bytes: mistakes that people and tools make in YAML files, and worse ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _VALUES: tuple[Any, ...] = (
 
 
 def mutated(source: dict[str, Any], rng: random.Random, keep: tuple[str, ...] = ("metadata",)) -> dict[str, Any]:
-    """Return a copy with one to four places changed; of what is named in `keep` only what lies below it."""
+    """Return a copy with one to four changes; the values of keys in `keep` are changed only below them."""
     result = copy.deepcopy(source)
     for _ in range(rng.randint(1, 4)):
         _mutate(result, rng, keep)
@@ -21,7 +21,7 @@ def mutated(source: dict[str, Any], rng: random.Random, keep: tuple[str, ...] = 
 
 
 def _mutate(node: Any, rng: random.Random, keep: tuple[str, ...]) -> None:
-    """Change one place of a tree: go down, and stop somewhere."""
+    """Change one random place of a tree."""
     while True:
         keys = list(node) if isinstance(node, dict) else list(range(len(node)))
         keys = [key for key in keys if key not in keep]

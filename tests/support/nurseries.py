@@ -1,4 +1,4 @@
-"""Processes that fork workers, which all tests share: one for each row of `RUNTIMES`, as imports take seconds."""
+"""Processes that fork workers, shared by all tests: one for each row of `RUNTIMES`, because imports take seconds."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ IMPORT_SECONDS = 100.0
 
 
 class Runtime(NamedTuple):
-    """Frameworks that workers have imported together, and have computed nothing with.
+    """A set of frameworks that workers have imported, but not used yet.
 
     Attributes:
-        frameworks: what must be installed.
-        modules: that are imported before the fork.
-        variables: of the environment, which they find then.
+        frameworks: the packages that must be installed.
+        modules: the modules that are imported before the fork.
+        variables: the environment variables during these imports.
     """
 
     frameworks: tuple[str, ...]
@@ -51,13 +51,13 @@ RUNTIMES = {
 
 
 class Nurseries:
-    """The nursery of each runtime, which begins when it is first asked for."""
+    """The nursery of each runtime, which is started on first use."""
 
     def __init__(self) -> None:
         self._nurseries: dict[str, Nursery] = {}
 
     def __getitem__(self, runtime: str) -> Nursery:
-        """Return a runtime's nursery, which has imported all; skip the test if something is not installed."""
+        """Return a runtime's nursery, after its imports; skip the test if a package is not installed."""
         if runtime not in self._nurseries:
             frameworks, modules, variables = RUNTIMES[runtime]
             for framework in frameworks:
@@ -71,7 +71,7 @@ class Nurseries:
         return self._nurseries[runtime]
 
     def close(self) -> None:
-        """End all of them."""
+        """End all nurseries."""
         for nursery in self._nurseries.values():
             nursery.close()
 
@@ -85,19 +85,19 @@ def nurseries() -> Iterator[Nurseries]:
 
 @pytest.fixture(scope="session")
 def digits_nursery(nurseries: Nurseries) -> Nursery:
-    """Return what forks workers that have imported PyTorch and scikit-learn's data sets, and have computed nothing."""
+    """Return the nursery of workers that have imported PyTorch and scikit-learn's data sets, but not used them."""
     return nurseries["torch and scikit-learn"]
 
 
 @pytest.fixture(scope="session")
 def tensorflow_nursery(nurseries: Nurseries) -> Nursery:
-    """Return what forks workers that have imported TensorFlow and have computed nothing."""
+    """Return the nursery of workers that have imported TensorFlow, but not used it."""
     return nurseries["tensorflow"]
 
 
 @pytest.fixture(scope="session")
 def jax_nursery(nurseries: Nurseries) -> Nursery:
-    """Return what forks workers that have imported JAX and have computed nothing."""
+    """Return the nursery of workers that have imported JAX, but not used it."""
     return nurseries["jax"]
 
 
@@ -105,5 +105,5 @@ def jax_nursery(nurseries: Nurseries) -> Nursery:
     scope="session", params=["tensorflow", "keras on torch", "keras on jax"], ids=["tensorflow", "torch", "jax"]
 )
 def keras_nursery(request: pytest.FixtureRequest, nurseries: Nurseries) -> Nursery:
-    """Return what forks workers that have imported Keras, with each of its backends."""
+    """Return the nursery of workers that have imported Keras, for each of its backends."""
     return nurseries[request.param]

@@ -1,4 +1,4 @@
-"""What numpy says that a collective must give."""
+"""The expected results of collectives, computed by NumPy."""
 
 from __future__ import annotations
 
@@ -43,14 +43,16 @@ def _scaled(array: np.ndarray, factor: float, whole: bool) -> np.ndarray:
 
 
 def scattered_rows(rows: int, size: int) -> list[slice]:
-    """Return which of the rows each rank gets from a reducescatter: the first ones one more, if it is not even."""
+    """Return the rows that each rank gets from a reducescatter: if they cannot be divided equally, the first ranks get
+    one more.
+    """
     counts = [rows // size + (rank < rows % size) for rank in range(size)]
     ends = np.cumsum(counts)
     return [slice(end - count, end) for end, count in zip(ends.tolist(), counts, strict=True)]
 
 
 def check(actual: Any, wanted: np.ndarray, dtype: str, tolerance: float = 1.0) -> None:
-    """Compare shape and values; floats within what their type can hold, times `tolerance`."""
+    """Compare shape and values; floats within the precision of their type, times `tolerance`."""
     assert actual.shape == wanted.shape, (actual.shape, wanted.shape)
     if dtype in FLOATS:
         allowed = TOLERANCE[dtype] * tolerance
@@ -62,7 +64,8 @@ def check(actual: Any, wanted: np.ndarray, dtype: str, tolerance: float = 1.0) -
 def adasum(inputs: list[np.ndarray]) -> np.ndarray:
     """Return the adaptive sum of one vector from each rank, in float64.
 
-    If the number of ranks is not a power of two, the first pairs fold beforehand: with five ranks, ranks 0 and 1.
+    If the number of ranks is not a power of two, the first pairs are combined beforehand: with five ranks, ranks 0 and
+    1.
     """
     vectors = [array.astype(np.float64) for array in inputs]
     leaves = 1 << (len(vectors).bit_length() - 1)

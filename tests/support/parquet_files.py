@@ -13,9 +13,9 @@ def write(folder: Path, files: Sequence[Sequence[int]], **columns: Any) -> int:
     """Write one file for each list of row-group sizes, and return the number of rows.
 
     Args:
-        folder: where to.
-        files: sizes of row groups.
-        columns: functions of the ids, an array, which return a column.
+        folder: the folder for the files.
+        files: the sizes of the row groups of each file.
+        columns: functions from the array of ids to a column.
     """
     folder.mkdir(exist_ok=True)
     begin = 0

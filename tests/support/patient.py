@@ -1,7 +1,7 @@
-"""`farandole`, whose line about a new world always tells how those ended that it has lost.
+"""`farandole`, whose line about a new world always tells how the lost workers ended.
 
-The launcher waits half a second for what the agents say of them; on a busy machine that may be too short, and the line
-has what the others have noticed.
+The launcher waits half a second for the agents' reports; on a busy machine this may be too short, and then the line has
+the other workers' observations.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ WAIT_SECONDS = 20.0
 
 
 class World:
-    """What some ranks share: requests under their names, and whether the world lives."""
+    """The shared data of some ranks: requests by name, and whether the world is alive."""
 
     def __init__(self, size: int, generation: int = 1) -> None:
         self.size, self.generation = size, generation
@@ -42,7 +42,7 @@ class World:
         self._done: set[int] = set()
 
     def submit(self, number: int, request: Any) -> None:
-        """Add one rank's request; the last one of a name is reduced, for all."""
+        """Add one rank's request; the last one of a name is reduced for all ranks."""
         with self._changed:
             same = self._requests.setdefault(request.name.decode(), [])
             same.append((number, request))
@@ -53,7 +53,7 @@ class World:
                 self._changed.notify_all()
 
     def end(self) -> None:
-        """Let all requests fail that are not done."""
+        """Fail all requests that are not done."""
         with self._changed:
             self.has_ended = True
             self._changed.notify_all()
@@ -76,11 +76,11 @@ def _reduce(requests: Sequence[Any]) -> None:
 
 
 class Engine:
-    """The engine of one rank, as far as a reducer uses it.
+    """A fake engine of one rank, with the methods that a reducer uses.
 
     Attributes:
         batches: the names of the requests of each call.
-        arena_bytes: how much of the arena is left.
+        arena_bytes: the free bytes of the arena.
     """
 
     _numbers = iter(range(1, 1 << 30))
@@ -115,7 +115,7 @@ class Engine:
 
 
 class Session:
-    """The session of one rank."""
+    """A fake session of one rank."""
 
     def __init__(self, world: World, *, retry: Any = None, keeps: bool = True) -> None:
         self.world = world
@@ -325,7 +325,7 @@ class Rank:
         assert not how
 
     def backward(self, **gradients: float) -> None:
-        """Compute these gradients, the last one first: each element is the number."""
+        """Compute gradients, the last one first; all elements of each are the given number."""
         self.front_end.in_backward = True
         for name, value in reversed(gradients.items()):
             entry = self.entries[name]
@@ -337,7 +337,7 @@ class Rank:
         self.front_end.ends = []
 
     def values(self) -> dict[str, float]:
-        """Return each gradient's elements, which are all the same."""
+        """Return the value of each gradient's elements, which are all the same."""
         result = {}
         for name, entry in self.entries.items():
             (result[name],) = set(entry.gradient)
@@ -348,12 +348,12 @@ _local = threading.local()
 
 
 def patch(monkeypatch: Any) -> None:
-    """Let each thread have a session of its own."""
+    """Give each thread a separate session."""
     monkeypatch.setattr(reducer, "current", lambda: _local.session)
     monkeypatch.setattr(reducer, "session_if_any", lambda: _local.session)
 
 
 def run(size: int, body: Callable[[int], Result]) -> list[Result]:
-    """Run a body on each rank."""
+    """Run a function on each rank."""
     with ThreadPoolExecutor(size) as ranks:
         return list(ranks.map(body, range(size)))

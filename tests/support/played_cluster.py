@@ -1,6 +1,6 @@
-"""A cluster that is played in memory: objects, what becomes of pods, and outcomes that are carried out on them.
+"""A cluster that is simulated in memory: objects, the states of pods, and the actions of outcomes on them.
 
-There is no API server in it and no time but `now`. A test says what happens to pods.
+It has no API server, and its time is `now`. A test changes the states of pods.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class PlayedCluster:
         return self._reconcile(self.observed())
 
     def step(self, until: int | None = None) -> Outcome:
-        """Reconcile, and carry the outcome out, or only its first actions: then the operator was killed."""
+        """Reconcile, and carry out the outcome, or only its first actions, as if the operator were killed then."""
         outcome = self.decide()
         for action in self.actions(outcome)[:until]:
             action()
@@ -58,7 +58,7 @@ class PlayedCluster:
         raise AssertionError(f"still something to do after {most} rounds: {outcome}")
 
     def actions(self, outcome: Outcome) -> list[Callable[[], object]]:
-        """Return what an outcome asks for and is not so yet, in its order."""
+        """Return the actions of an outcome that are not done yet, in order."""
         found: list[Callable[[], object]] = []
         if outcome.status is not None:
             found.append(lambda: self._write_status(outcome))
@@ -119,7 +119,7 @@ class PlayedCluster:
         }
 
     def delete(self, ref: Ref) -> None:
-        """Tell an object to go; a pod does so later."""
+        """Delete an object; a pod is removed later."""
         if ref.kind == "Pod":
             self.objects[ref]["metadata"]["deletionTimestamp"] = times.to_text(self.now)
         else:
@@ -138,7 +138,7 @@ class PlayedCluster:
         self.objects.clear()
 
     def start(self) -> None:
-        """Bring the job to where all its pods run."""
+        """Bring the job to the state in which all its pods are running."""
         for _ in range(4):
             self.settle()
             self.run_all()

@@ -1,4 +1,4 @@
-"""A source of jobs for dashboards that is played: its job has lost a worker, got another one, and has a slow rank."""
+"""A simulated source of jobs for dashboards: its job has lost a worker, got another one, and has a slow rank."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ STALL = "train.py:42 in load_batch: batch = next(loader)"
 
 
 class PlayedSource:
-    """One job called `otter`, whose output grows by a line each time it is looked at.
+    """One job called `otter`, whose output grows by a line each time it is read.
 
     Args:
-        ranks: of the job.
+        ranks: the number of the job's ranks.
         timeline: the file of its timeline.
-        evil: what a worker prints.
+        evil: text that a worker prints, to test escaping.
     """
 
     def __init__(self, ranks: int = 4, timeline: str = "", evil: str = "<script>alert(1)</script>") -> None:

@@ -1,4 +1,4 @@
-"""The engine of a worker of `played_jobs`, and the fabric that connects the engines of one world."""
+"""A simulated engine of a worker of `played_jobs`, and the fabric that connects the engines of one world."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ FORMING = ("form", 0)
 
 
 class Fabric:
-    """What connects the workers of one world."""
+    """The connections between the workers of one world."""
 
     def __init__(self, job: Job, generation: int, workers: Sequence[int]) -> None:
         self.generation = generation
         self.workers = tuple(workers)
         self.begun: dict[tuple[str, int], dict[int, bytes]] = {}
         self.ended: dict[int, Cause] = {}
-        """Which ranks know that it has ended, and why."""
+        """The ranks that know that the world has ended, with the cause."""
         self._job = job
         self._is_over = False
         for rank, worker in enumerate(workers):
@@ -32,7 +32,9 @@ class Fabric:
                 self.end(rank, rank, "is not there")
 
     def end(self, by: int, rank: int | None, how: str, certain: bool = True) -> None:
-        """End the world; each rank that is linked to the one that ends it notices that later. The first end counts."""
+        """End the world; each rank that is linked to the one that ends it detects this later. Only the first end has an
+        effect.
+        """
         if self._is_over:
             return
         self._is_over = True
@@ -40,7 +42,7 @@ class Fabric:
             self._job.later(lambda other=other: self.notice(other, Cause(rank, how, certain)))  # type: ignore[misc]
 
     def notice(self, rank: int, cause: Cause) -> None:
-        """Let a rank know."""
+        """Notify a rank of the end."""
         self.ended.setdefault(rank, cause)
 
     def linked(self) -> list[int]:
@@ -53,7 +55,7 @@ class Fabric:
 
 
 class Engine:
-    """A worker's engine.
+    """A simulated engine of a worker.
 
     Attributes:
         forming: whether it is about to form a world.
@@ -69,10 +71,10 @@ class Engine:
         self.forming = False
 
     def keep(self, knobs: Mapping[str, int]) -> None:
-        """Take what autotuning has found, which plays no part here."""
+        """Ignore the results of autotuning."""
 
     def form(self, generation: int, rank: int, size: int, *_: Any) -> None:
-        """Become a part of a world, once all of its ranks are there."""
+        """Enter a world, once all of its ranks have begun to form it."""
         self._fabric, self._rank, self._counts = self._worker.job.worlds[generation], rank, {}
         self.forming = True
         try:
@@ -87,7 +89,7 @@ class Engine:
             self.forming = False
 
     def run_out_of_time(self) -> None:
-        """Let the world that is being formed do without those who have not begun to."""
+        """End the world that is being formed, because ranks are missing that have not begun to form it."""
         assert self._fabric is not None
         missing = [rank for rank in range(len(self._fabric.workers)) if rank not in self._fabric.linked()]
         self._fabric.notice(self._rank, Cause(missing[0] if missing else None, "did not come", certain=False))
@@ -97,7 +99,7 @@ class Engine:
         return None if self._fabric is None else self._fabric.ended.get(self._rank)
 
     def revoke(self, rank: int, why: str, certain: bool = True, *, generation: int | None = None) -> None:
-        """End a world for all: the current one, or one that is, or will be, formed."""
+        """End a world for all ranks: the current one, or one that is being, or will be, formed."""
         fabric = self._fabric if generation is None else self._worker.job.worlds[generation]
         if fabric is None or (self._fabric is not None and fabric.generation < self._fabric.generation):
             return
@@ -106,20 +108,20 @@ class Engine:
         fabric.notice(own_rank, cause)
 
     def leave(self, seconds: float) -> None:
-        """Leave in good order."""
+        """Leave gracefully."""
         if self._fabric is not None:
             self._fabric.end(self._rank, self._rank, "left")
             self._fabric.notice(self._rank, Cause(None, "left", certain=True))
 
     def run(self, submission: Any) -> None:
-        """Make an allreduce of bytes, whose result is the maximum."""
+        """Run an allreduce of bytes, whose result is the maximum."""
         (request,) = submission.requests
         size = request.shape[0]
         everyone = self.collective("run", ctypes.string_at(request.input, size))
         ctypes.memmove(request.output, bytes(map(max, zip(*everyone, strict=True))), size)
 
     def collective(self, name: str, payload: bytes) -> list[bytes]:
-        """Return what all ranks give."""
+        """Return the payloads of all ranks."""
         return self.wait(self.begin(name, payload))
 
     def begin(self, name: str, payload: bytes) -> tuple[Fabric, tuple[str, int]]:

@@ -1,14 +1,15 @@
-"""Simulated elastic jobs: workers are threads of which one runs at a time, and chance says which, and what happens.
+"""Simulated elastic jobs: workers are threads, of which one runs at a time; a random generator chooses which, and the
+events.
 
-All that is not deterministic in a job is a choice here: which worker goes on, when it learns that its world has ended,
-when a notice or an answer of the roster arrives, who is killed and when. So one seed is one way that a job may take,
-and can be taken again. The roster is the real one's decisions; the session, its notices, and how it enters worlds are
-the real ones; a fake engine completes a collective when all ranks of the world have begun it.
+Everything that is not deterministic in a job is a random choice here: which worker continues, when it learns that its
+world has ended, when a notice or an answer of the roster arrives, which worker is killed and when. So one seed is one
+course of a job, and can be repeated. The roster's decisions, the session, its notices and its entry into worlds are
+real; a fake engine completes a collective when all ranks of the world have begun it.
 
-When a world ends, each of its ranks learns of it at a time of its own. Meanwhile a collective that all have begun has a
-result for one rank and none for another. While a world is being formed, only ranks that have both begun to form it see
-each other's ends. The others know what the roster tells them; or else their time for that is up, which it is when
-no worker can continue any more.
+When a world ends, its ranks learn of it at different times. Meanwhile a collective that all have begun may have a
+result for one rank and none for another. While a world is being formed, two ranks detect each other's end only if both
+have begun to form it. Others learn of it from the roster, or by their timeout, which occurs when no worker can
+continue.
 """
 
 from __future__ import annotations
@@ -55,22 +56,22 @@ class Killed(BaseException):
 
 
 class Stuck(AssertionError):
-    """Nobody can go on."""
+    """No worker can continue."""
 
 
 class Job:
-    """The workers, the roster, and what is on its way.
+    """The workers, the roster, and the messages in transit.
 
     Args:
-        seed: of all that is left to chance.
-        limits: the job's.
-        program: what a worker runs, given itself.
+        seed: the seed of all random choices.
+        limits: the job's limits.
+        program: a function of the worker, which the worker runs.
 
     Attributes:
-        results: what became of the workers' programs, by number.
-        killed: workers that were.
+        results: the outcomes of the workers' programs, by number.
+        killed: the killed workers.
         leaving: workers that were asked to leave, or excluded.
-        timeouts: how often a worker's time to form a world was up.
+        timeouts: the number of timeouts while forming a world.
     """
 
     def __init__(self, seed: int, limits: Limits, program: Callable[[Worker], Any], **settings: Any) -> None:
@@ -101,7 +102,7 @@ class Job:
         worker.thread.start()
 
     def kill(self, number: int) -> None:
-        """Kill a worker; the roster learns of that later."""
+        """Kill a worker; the roster learns of it later."""
         worker = self.workers[number]
         if worker.over or worker.killed:
             return
@@ -116,17 +117,17 @@ class Job:
         self.happens(Drained((number,), "the test wants it"))
 
     def evict(self, number: int) -> None:
-        """Count a worker out; it is killed some time later."""
+        """Exclude a worker; it is killed some time later."""
         self.leaving.add(number)
         self.happens(Evicted(number, "the test wants it"))
 
     def suspect(self, number: int) -> None:
-        """Say that a worker is not heard of, though it is quite well."""
+        """Report a worker as silent, although it is healthy."""
         self.leaving.add(number)
         self.happens(Suspected((number,), "is silent"))
 
     def play(self, chances: Callable[[Job], None]) -> None:
-        """Let all workers go on, in some order, until all have ended; before each turn, something may happen."""
+        """Run all workers, in random order, until all have ended; before each turn, an event may happen."""
         while not all(worker.over for worker in self.workers):
             self._turns += 1
             if self._turns > MOST_TURNS:
@@ -137,11 +138,11 @@ class Job:
             worker.thread.join(PATIENCE_SECONDS)
 
     def living(self) -> list[int]:
-        """Return the workers that run."""
+        """Return the running workers."""
         return [worker.number for worker in self.workers if not (worker.over or worker.killed)]
 
     def tell(self, what: str) -> None:
-        """Note what has happened, for people."""
+        """Add an event to the log for people."""
         self.story.append(what)
 
     # --- turns -------------------------------------------------------------------------------------------------------
@@ -171,7 +172,7 @@ class Job:
         worker.engine.run_out_of_time()
 
     def later(self, action: Callable[[], None]) -> None:
-        """Do something at a time that chance chooses."""
+        """Run an action at a random time."""
         self._on_their_way.append(action)
 
     def end(self, worker: Worker) -> None:
@@ -193,7 +194,7 @@ class Job:
     # --- the roster --------------------------------------------------------------------------------------------------
 
     def happens(self, event: Event) -> None:
-        """Let the roster learn of something."""
+        """Notify the roster of an event."""
         self.state, actions, reason = decide(self.state, event)
         self.tell(f"roster: {reason}")
         for action in actions:
@@ -265,7 +266,7 @@ def _world(
 
 
 class Roster:
-    """A worker's connection to the roster."""
+    """A simulated connection of a worker to the roster."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -284,16 +285,16 @@ class Roster:
         return worker.answer
 
     def listen(self, heard: Callable[[Any], None]) -> None:
-        """Hear of changes from now on."""
+        """Receive notices of changes from now on."""
         self._worker.hear = heard  # type: ignore[method-assign]
 
     def report_state(self, training: int = 0) -> None:
-        """Record that this worker holds the state."""
+        """Record that this worker has the state."""
         job = self._worker.job
         job.state_held, job.training = True, max(job.training, training)
 
     def leave(self, generation: int) -> None:
-        """Leave in good order."""
+        """Leave gracefully."""
         self._worker.job.happens(Left(self._worker.number, generation))
 
     def close(self) -> None:
@@ -324,7 +325,7 @@ class PlayedSession(Session):
 
 
 class Worker:
-    """One worker: a thread that goes on when it is its turn."""
+    """One worker: a thread that runs when it is its turn."""
 
     def __init__(self, job: Job, number: int) -> None:
         self.job = job
@@ -345,7 +346,7 @@ class Worker:
         return f"worker {self.number}, {where}, waits for {self._waits_for}; killed: {self.killed}"
 
     def pause(self, until: Callable[[], bool] = lambda: True, what: str = "its turn") -> None:
-        """Let others go on, until this one can and it is its turn."""
+        """Let others run, until this worker can continue and it is its turn."""
         self.until, self._waits_for = until, what
         self.job.back.release()
         self.go.acquire()
@@ -353,11 +354,11 @@ class Worker:
             raise Killed
 
     def forms(self) -> bool:
-        """Return whether it is about to form a world."""
+        """Return whether the worker is about to form a world."""
         return self.engine is not None and self.engine.forming
 
     def hear(self, message: Any) -> None:
-        """Hear nothing, before it listens."""
+        """Ignore messages before the worker listens."""
 
     def _run(self) -> None:
         self.go.acquire()

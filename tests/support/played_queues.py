@@ -1,6 +1,6 @@
-"""A namespace with queues and TrainingJobs, in which the operator's pure parts decide and pods do what they are told.
+"""A simulated namespace with queues and TrainingJobs, in which the operator's pure functions decide, and pods obey.
 
-Pods run at once, and are gone as soon as they are told to go, unless a test holds them.
+Pods run at once, and are removed as soon as they are deleted, unless a test holds them.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def node(name: str, ready: bool = True, **allocatable: str) -> dict[str, Any]:
 
 
 class PlayedJob:
-    """One TrainingJob and what it owns.
+    """One TrainingJob and the objects that it owns.
 
     Attributes:
-        left: worker-seconds of work.
-        holds: whether pods that were told to go stay for the time being.
+        left: the remaining work, in worker-seconds.
+        holds: whether deleted pods are not removed yet.
     """
 
     def __init__(self, name: str, now: float, work: float, **spec: Any) -> None:
@@ -55,7 +55,7 @@ class PlayedJob:
 
     @property
     def workers(self) -> int:
-        """Worker pods that work."""
+        """The number of worker pods that work."""
         return sum(
             pod["metadata"]["labels"][names.ROLE_LABEL] == names.WORKER
             and not pod["metadata"].get("deletionTimestamp")
@@ -73,7 +73,7 @@ class PlayedJob:
         return self.status.get("state") in ("Succeeded", "Failed", "Cancelled")
 
     def take(self, observed: Observed) -> bool:
-        """Do what is wanted; return whether anything has changed."""
+        """Apply the operator's decision; return whether anything has changed."""
         outcome = reconcile(observed)
         changed = outcome.status is not None
         if outcome.status is not None:
@@ -93,7 +93,7 @@ class PlayedJob:
         return changed
 
     def finish(self) -> None:
-        """Let the launcher tell that all is done."""
+        """Make the launcher report that the job is complete."""
         state = next(child for ref, child in self.children.items() if ref.name == own_names.state(self.job))
         attempt = self.status.get("history", {}).get("attempt", 0)
         told = json.dumps({"attempt": attempt, "exitCode": 0, "report": ""})
@@ -103,7 +103,7 @@ class PlayedJob:
             del self.children[ref]
 
     def let_go(self) -> None:
-        """Let pods go that were told to."""
+        """Remove the deleted pods."""
         self.holds = False
         for ref, child in list(self.children.items()):
             if child["metadata"].get("deletionTimestamp"):
@@ -111,7 +111,7 @@ class PlayedJob:
 
 
 class PlayedNamespace:
-    """Queues and jobs, on a clock of their own."""
+    """Queues and jobs, with a simulated clock."""
 
     def __init__(self, *queues: dict[str, Any]) -> None:
         self.now = 1_000_000.0
@@ -127,7 +127,7 @@ class PlayedNamespace:
         return self.jobs[name]
 
     def turn(self) -> bool:
-        """Look at everything once, as the operator does; return whether anything has changed."""
+        """Observe and decide once, as the operator does; return whether anything has changed."""
         forest = read_queues(self.queues, self.nodes)
         known = queued_jobs(forest, [JobAndPods(each.job, each.pods) for each in self.jobs.values()])
         self.admissions = decide(forest, known, self.now, self._standing)
@@ -145,18 +145,18 @@ class PlayedNamespace:
         return changed
 
     def settle(self) -> None:
-        """Look until nothing changes."""
+        """Repeat until nothing changes."""
         for _ in range(50):
             if not self.turn():
                 return
         raise AssertionError("a hot loop")
 
     def restart_operator(self) -> None:
-        """Lose what it had in memory."""
+        """Drop the operator's memory."""
         self._standing = {}
 
     def next(self) -> float:
-        """Return when a job ends or the policy wants to decide again."""
+        """Return the time at which a job ends or the policy wants to decide again."""
         times_ = [self.now + each.left / each.workers for each in self.jobs.values() if each.workers and each.left > 0]
         again = self.admissions.again_at if self.admissions is not None else None
         if again is not None and again > self.now:
@@ -164,7 +164,7 @@ class PlayedNamespace:
         return min(times_, default=float("inf"))
 
     def pass_to(self, moment: float) -> None:
-        """Let time pass, and jobs work."""
+        """Advance the time, in which jobs work."""
         for each in self.jobs.values():
             if not each.is_over:
                 each.left -= (moment - self.now) * each.workers
@@ -174,7 +174,7 @@ class PlayedNamespace:
                 each.finish()
 
     def has(self) -> dict[str, int]:
-        """Return the workers of each job that has some."""
+        """Return the number of workers of each job that has any."""
         return {name: each.workers for name, each in self.jobs.items() if each.workers}
 
     def reason(self, name: str) -> str:

@@ -1,4 +1,4 @@
-"""The training that the workers of `played_jobs` run, and the book that it keeps of what was used.
+"""The training that the workers of `played_jobs` run, and its record of the used samples.
 
 Parameters, gradients and states are numbers, so that the right result is known.
 """
@@ -23,7 +23,7 @@ EPOCHS = 2
 
 
 class Kind(NamedTuple):
-    """What kind of job it is."""
+    """The properties of a job."""
 
     workers: int = 3
     samples: int = 17
@@ -32,24 +32,24 @@ class Kind(NamedTuple):
     calls_before: bool = False
     calls_after: bool = False
     calls_from: int = 0
-    """The step in which the first of these calls is made."""
+    """The step in which the first call of the body is made."""
     optimizers: int = 1
     keeps_gradients: bool = True
     changing: bool = False
-    """Some workers change their reduced gradients."""
+    """Whether some workers change their reduced gradients."""
     changes: tuple[str, ...] = ("kill",)
     early: bool = False
-    """Faults may happen before there is a state."""
+    """Whether faults may happen before there is a state."""
     stops: bool = False
-    """Some worker stops all in its fourth step."""
+    """Whether a worker stops the training in its fourth step."""
     loops: int = 1
-    """One after the other."""
+    """The number of loops, one after the other."""
     parts: int = 0
-    """In which the state goes to newcomers while the others train; 0: it goes at once."""
+    """The number of parts in which the state is sent to newcomers while the others train; 0: it is sent at once."""
     on_device: bool = False
-    """Gradients travel in device buckets with a twin, from the second step of each set of ranks on."""
+    """Whether gradients are in device buckets with a twin, from the second step of each set of ranks on."""
     while_forming: bool = False
-    """Faults happen most of all to workers that are about to form a world."""
+    """Whether faults mostly happen to workers that are about to form a world."""
 
 
 class Batch(NamedTuple):
@@ -61,7 +61,7 @@ class Batch(NamedTuple):
 
 
 class Loader:
-    """Gives indices as samples."""
+    """A loader whose samples are indices."""
 
     def __init__(self, kind: Kind) -> None:
         self.ledger = Ledger(kind.samples, seed=3)
@@ -93,14 +93,14 @@ class Loader:
 
 
 def gradient(indices: Sequence[int]) -> float:
-    """Return the mean of some numbers of the samples."""
+    """Return the mean of numbers that depend on the samples."""
     return sum(float(index * index + 1) for index in indices) / len(indices)
 
 
 class Optimizer:
-    """Reduces two gradients as `farandole.worker.gradients.reducer` does, and notes the results.
+    """Reduces two gradients as `farandole.worker.gradients.reducer` does, and records the results.
 
-    What is begun early, chance says, on each rank for itself.
+    Random choices on each rank determine which reductions begin early.
     """
 
     def __init__(self, worker: Worker, name: str, kind: Kind) -> None:
@@ -110,14 +110,14 @@ class Optimizer:
         self._name = name
         self._keeps = kind.keeps_gradients
         self._changes = kind.changing and worker.number % 2 == 1
-        """This worker changes its reduced gradients when it has taken its step."""
+        """Whether this worker changes its reduced gradients after its step."""
         self._begun: dict[str, tuple[int, Any]] = {}
         self._own = 0.0
         self._on_device = kind.on_device
         self._twins: dict[str, tuple[float, float]] = {}
-        """What is sent from a device, and by what this rank's own gradient was multiplied for that."""
+        """The gradients that are sent from a device, and the factors of this rank's own gradients in them."""
         self._buckets: dict[str, float] = {}
-        """Where reductions come to, and what an abort leaves undefined."""
+        """The results of reductions, which an abort leaves undefined."""
         self._has_buckets = False
         self._times_made_alike = 0
         self._is_lost = False
@@ -278,7 +278,7 @@ class Trained:
 
 
 class Stream:
-    """Brings one part of the state between any two steps, and checks in the end that all have stayed as they should."""
+    """Sends one part of the state between any two steps, and checks at the end that all are up to date."""
 
     def __init__(self, session: Any, trained: Trained, sources: Sequence[int], receivers: Sequence[int]) -> None:
         self._session = session
@@ -318,7 +318,7 @@ class Stream:
 
 
 class Ended(NamedTuple):
-    """What a worker has seen."""
+    """The observations of a worker."""
 
     state: list[float]
     steps: list[int]
@@ -326,7 +326,7 @@ class Ended(NamedTuple):
 
 
 class Book(NamedTuple):
-    """What a worker writes down, whatever becomes of it: by loop and step, what was used, and what came of it."""
+    """A worker's record, which outlives it: by loop and step, the used samples and the result."""
 
     steps: dict[tuple[int, int], tuple[int, list[int], list[float]]]
 

@@ -1,4 +1,4 @@
-"""What conformance tests of policies have in common: decisions that are recorded, and the simulation."""
+"""The common part of conformance tests of policies: recording of decisions, and the simulation."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from farandole.control.simulator.setup import Options, simulate
 POLICIES = ("fcfs", "easy", "conservative", "sjf", "srtf", "rr", "priority", "preempt", "fair", "edf", "adaptive")
 
 Told = list[tuple[float, dict[str, Any]]]
-"""At which time which jobs have which slots."""
+"""Decisions: time, and the slots of each job."""
 
 
 @dataclass
 class Recording:
-    """A policy that records what it is asked and what it says."""
+    """A policy that records its inputs and decisions."""
 
     policy: Policy
     resizes: bool = False
@@ -35,14 +35,14 @@ class Recording:
 
 
 def simulated(policy: str, cluster: Cluster, jobs: Workload, rules: Rules) -> Recording:
-    """Return what a policy decides in a simulation in which everything happens at once."""
+    """Return the decisions of a policy in a simulation without delays."""
     recording = Recording(make_policy(policy, rules))
     simulate(cluster, jobs, {}, recording, Options(interval=0.0, restart=0.0, predictions="given"))
     return recording
 
 
 def as_submitted(job: TraceJob) -> dict[str, Any]:
-    """Return how a user submits a job of a trace, with its work in slot-seconds."""
+    """Return the user's submission of a job of a trace, with its work in slot-seconds."""
     assert job.run_time is not None and job.deadline is not None
     return {
         "work": job.run_time * job.slots,
@@ -56,11 +56,11 @@ def as_submitted(job: TraceJob) -> dict[str, Any]:
 
 
 def news(told: Iterable[tuple[float, dict[str, Any]]], digits: int) -> Told:
-    """Return the last decision of each moment, where it says something new.
+    """Return the last decision at each time, if it differs from the previous one.
 
     Args:
-        told: decisions.
-        digits: of seconds, to which two moments are the same.
+        told: the decisions.
+        digits: the number of decimal digits of seconds at which two times count as equal.
     """
     last = {round(now, digits): slots for now, slots in told}
     found: Told = []

@@ -1,6 +1,6 @@
-"""MPIJobs in the shapes in which people publish them: examples of mpi-operator, of clouds, of platforms and articles.
+"""MPIJobs in the forms that are published: examples of mpi-operator, of clouds, of platforms and articles.
 
-Each is written anew, as small as what it is about allows. Its comment says where such jobs come from.
+Each is written from scratch, and minimal. Its comment names the source of such jobs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ GPUS = {"limits": {"nvidia.com/gpu": 8}}
 
 
 def container(name: str, command: list[str] | None = None, args: list[str] | None = None, **more: Any) -> Job:
-    """Return a container; what is None is left out."""
+    """Return a container; fields that are None are omitted."""
     given = {"name": name, "image": "example/mpi:1", "command": command, "args": args, **more}
     return {key: value for key, value in given.items() if value is not None}
 
@@ -24,7 +24,7 @@ def pod(*containers: Job, **spec: Any) -> Job:
 
 
 def job(name: str, version: str, launcher: Job, worker: Job | None, replicas: int = 2, **spec: Any) -> Job:
-    """Return an MPIJob; fields of `launcher` and `worker` beside the template are those of the replica."""
+    """Return an MPIJob; fields of `launcher` and `worker` other than the template are those of the replica."""
     specs: Job = {"Launcher": {"replicas": 1, **launcher}}
     if worker is not None:
         specs["Worker"] = {"replicas": replicas, **worker}

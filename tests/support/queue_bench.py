@@ -1,4 +1,4 @@
-"""A queue of a test's own: a real daemon, real runners, real launchers, on this machine."""
+"""A queue for a test: a real daemon, real runners and launchers, on this machine."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ roster.leave(world.generation)
 
 
 class QueueBench:
-    """Starts a queue and its commands, and looks for what is left afterwards.
+    """Starts a queue and its commands, and checks for remaining processes.
 
     Args:
-        directory: of the test.
-        hosts: of the queue.
+        directory: the test's directory.
+        hosts: the queue's hosts.
     """
 
     def __init__(self, directory: Path, hosts: str = "localhost:4") -> None:
@@ -98,12 +98,12 @@ class QueueBench:
     # --- the daemon --------------------------------------------------------------------------------------------------
 
     def start(self, *options: str) -> None:
-        """Start the queue as an administrator does."""
+        """Start the queue as an administrator would."""
         code, _, err = self.ask("queue", "start", "--hosts", self._hosts, *options)
         assert code == 0, err
 
     def start_daemon(self) -> None:
-        """Start the daemon again, in a moment that nobody waits for."""
+        """Restart the daemon, without waiting for it."""
         command = [sys.executable, "-m", "farandole.control.queue.daemon", str(self.state)]
         with open(self.state / "log", "ab") as log:
             self.daemon = subprocess.Popen(
@@ -115,7 +115,7 @@ class QueueBench:
         return int((self.state / "lock").read_text())
 
     def kill_daemon(self) -> None:
-        """Kill it, at whatever it is: it may not even have begun to serve."""
+        """Kill the daemon, in any state: it may not serve yet."""
         if self.daemon is None:
             kill(self.pid)
             return
@@ -126,7 +126,7 @@ class QueueBench:
     # --- commands ----------------------------------------------------------------------------------------------------
 
     def ask(self, *words: str, environment: Mapping[str, str] | None = None) -> tuple[int, str, str]:
-        """Run a command to its end; return its exit code and what it printed."""
+        """Run a command to its end; return its exit code, output and error output."""
         done = subprocess.run(
             [sys.executable, "-m", "farandole", *words],
             env={**self.environment, **(environment or {})},
@@ -159,7 +159,7 @@ class QueueBench:
     # --- jobs ----------------------------------------------------------------------------------------------------
 
     def plain(self, name: str, seconds: float) -> list[str]:
-        """Return the command of a plain job that says when it begins and ends."""
+        """Return the command of a plain job that records its beginning and its end."""
         file = self.directory / name
         return ["--", "sh", "-c", f"echo begun >> {file}; sleep {seconds}; echo done >> {file}"]
 
@@ -191,10 +191,10 @@ class QueueBench:
 
 
 def kill_again_and_again(bench: QueueBench, kills: int, seed: int = 0) -> dict[str, Any]:
-    """Kill a queue's daemon at random moments under load; return what became of the jobs.
+    """Kill a queue's daemon at random moments under load; return the outcomes of the jobs.
 
-    Plain jobs of a second and elastic ones of some seconds come as fast as they end. Nothing may be lost, and nothing
-    may be run twice.
+    Plain jobs of a second and elastic ones of some seconds are submitted as fast as others end. No job may be lost, and
+    none may run twice.
     """
     dice = random.Random(seed)
     bench.start("--policy", "fcfs+greedy+elastic")

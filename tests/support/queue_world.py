@@ -1,7 +1,8 @@
-"""A fake of all that a queue acts on: attempts with runners, in a time of its own; and a daemon that may die anywhere.
+"""A fake of everything that a queue acts on: attempts with runners, in simulated time; and a daemon that may die
+anywhere.
 
-The daemon is the real one but for its loop: the real state, the real database, the real turns. Between any two of its
-steps it can be killed (`Crash`): then all that it had in memory is gone.
+The daemon is the real one except for its loop: the state, the database and the turns are real. Between any two of its
+steps it can be killed (`Crash`), which loses everything in its memory.
 """
 
 from __future__ import annotations
@@ -52,16 +53,16 @@ class Crash(Exception):
 
 @dataclass
 class FakeAttempt:
-    """One attempt: what its files would show, and what runs."""
+    """One attempt: the content of its files, and its processes."""
 
     elastic: bool
     slots: dict[str, int]
-    """As the launcher has read them; `written`: as the file has them."""
+    """The slots that the launcher has read; `written`: the slots in the file."""
     left: float
-    """Slot-seconds of work."""
+    """Remaining work in slot-seconds."""
     code: int
     runner_at: float | None = None
-    """When the runner that was started claims the attempt."""
+    """The time at which the started runner claims the attempt."""
     runner: bool = False
     begun: int = 0
     order: str = ""
@@ -71,11 +72,11 @@ class FakeAttempt:
     written: dict[str, int] = field(default_factory=dict)
     read_at: float | None = None
     left_at: float | None = None
-    """When workers that are to leave have left."""
+    """The time at which leaving workers have left."""
     batch: int = 0
-    """What its launcher has been told."""
+    """The batch size that was sent to its launcher."""
     measures: dict[tuple[tuple[str, ...], int], Measures] = field(default_factory=dict)
-    """What its training has measured, by hosts and workers; the latest at the end."""
+    """The measurements of its training, by hosts and workers; the latest at the end."""
 
     @property
     def runs(self) -> bool:
@@ -83,12 +84,12 @@ class FakeAttempt:
 
 
 class World:
-    """Attempts, in a time that passes when a test says so.
+    """Attempts, in simulated time that a test advances.
 
     Args:
-        delay: returns how long something takes to happen.
-        end_seconds: how long a job takes to end when it is told to.
-        pass_seconds: how long a pass takes on each host, for trainings that measure it; none: they measure nothing.
+        delay: returns the seconds that an action takes.
+        end_seconds: the seconds that a job takes to end when it is ended.
+        pass_seconds: the seconds of a pass on each host, for trainings that measure it; empty: no measurements.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class World:
         self.work: dict[str, tuple[float, int]] = {}
         """Slot-seconds and exit code of each job."""
         self.saved: dict[str, float] = {}
-        """Slot-seconds that jobs which save themselves still need."""
+        """Remaining slot-seconds of jobs that save checkpoints."""
         self._delay = delay
         self._end_seconds = end_seconds
         self._pass_seconds = pass_seconds or {}
@@ -133,7 +134,9 @@ class World:
         return AttemptFact(AttemptState.RUNS if attempt.runner else AttemptState.ORPHANED, report=report)
 
     def _measure(self, attempt: FakeAttempt) -> None:
-        """Let a training measure its present configuration, with an all-reduce that takes a tenth of a pass."""
+        """Simulate the measurement of a training's present configuration, with an allreduce that takes a tenth of a
+        pass.
+        """
         on = tuple(sorted(host for host, workers in attempt.workers.items() if workers))
         if on and all(host in self._pass_seconds for host in on):
             workers, seconds = count(attempt.workers), max(self._pass_seconds[host] for host in on)
@@ -172,7 +175,7 @@ class World:
     # --- what happens by itself --------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Let happen what is due."""
+        """Carry out all due events."""
         for (name, _), attempt in self.attempts.items():
             if attempt.runner_at is not None and attempt.runner_at <= self.now:
                 attempt.runner_at = None
@@ -191,7 +194,7 @@ class World:
                 self._end(attempt, 143)
 
     def _follow_hosts(self, attempt: FakeAttempt) -> None:
-        """Read the file of hosts, start workers there at once, and let others leave in their own time."""
+        """Read the file of hosts, start workers there at once, and make others leave with a delay."""
         if attempt.read_at is not None and attempt.read_at <= self.now:
             attempt.slots, attempt.read_at = dict(attempt.written), None
         leaving = {host for host, number in attempt.workers.items() if number > attempt.slots.get(host, 0)}
@@ -223,7 +226,7 @@ class World:
         attempt.workers, attempt.runner = {}, False
 
     def next(self) -> float:
-        """Return when something happens by itself next; infinity if nothing does."""
+        """Return the time of the next event; infinity if there is none."""
         times = [attempt.runner_at for attempt in self.attempts.values() if attempt.runner_at is not None]
         for attempt in self.attempts.values():
             if attempt.runs:
@@ -239,7 +242,7 @@ class World:
         return count(attempt.workers) if attempt.elastic else count(attempt.slots)
 
     def pass_to(self, time: float) -> None:
-        """Let time pass, and jobs work."""
+        """Advance the time, in which jobs work."""
         for attempt in self.attempts.values():
             if attempt.runs:
                 attempt.left -= (time - self.now) * self._speed(attempt)
@@ -247,7 +250,7 @@ class World:
         self.settle()
 
     def kill_runner(self, name: str, number: int) -> None:
-        """Kill a runner: a plain job ends with it, an elastic one goes on."""
+        """Kill a runner: a plain job ends with it, an elastic one continues."""
         attempt = self.attempts[name, number]
         if attempt.runner:
             attempt.runner = False
@@ -256,7 +259,7 @@ class World:
                 attempt.ended = AttemptFact(AttemptState.ORPHANED)
 
     def used(self) -> dict[str, int]:
-        """Return how many slots of each host are in use."""
+        """Return the number of used slots of each host."""
         used: dict[str, int] = {}
         for attempt in self.attempts.values():
             for host, number in (attempt.workers if attempt.elastic else attempt.slots).items():
@@ -268,10 +271,10 @@ class FakeDaemon:
     """The queue's daemon without its loop and its socket, on a fake world.
 
     Args:
-        directory: of its database.
-        world: that it acts on.
-        hosts: of the queue.
-        settings: of the queue.
+        directory: the directory of its database.
+        world: the world that it acts on.
+        hosts: the queue's hosts.
+        settings: the queue's settings.
         step: called between any two steps; may raise `Crash`.
     """
 
@@ -288,7 +291,7 @@ class FakeDaemon:
         self._path = directory / "queue.db"
         self.standing: Standing | None = None
         self.policy: Policy | None = None
-        """Decides instead of the one that the settings name."""
+        """The policy that is used instead of the one in the settings."""
         self._open()
         self.state.set_hosts(hosts)
         self.state.configure(settings)
@@ -299,26 +302,26 @@ class FakeDaemon:
         self.state = QueueState(self._store)
 
     def crash(self) -> None:
-        """Lose all that is in memory, and begin again."""
+        """Lose everything in memory, and restart."""
         self._store.close()
         self._open()
 
     @property
     def review_at(self) -> float | None:
-        """When the policy wants to be asked again."""
+        """The time at which the policy wants to decide again."""
         return None if self.standing is None else self.standing.decision.review_at
 
     def close(self) -> None:
         self._store.close()
 
     def submit(self, name: str, requester: Requester = ANN, work: float = 10.0, code: int = 0, **spec: Any) -> None:
-        """Hand a job in, as a client does that tries again with the same key."""
+        """Submit a job, as a client that retries with the same key."""
         self.world.work[name] = work, code
         ask = Submit({"name": name, "command": ["true"], **spec}, {"A": "1"}, "/", f"key of {name}")
         self.ask(lambda: self.state.submit(ask, requester, self.world.now))
 
     def ask(self, request: Callable[[], object]) -> None:
-        """Ask for something, again if the daemon dies before it answers."""
+        """Send a request, and repeat it if the daemon dies before it answers."""
         while True:
             try:
                 self.step()
@@ -334,7 +337,7 @@ class FakeDaemon:
         self.step()
 
     def turns(self) -> None:
-        """Take turns until nothing changes any more at this moment."""
+        """Run turns until nothing changes at the present time."""
         for _ in range(200):
             before = (dict(self.state.jobs), self._shown())
             try:
@@ -370,7 +373,7 @@ class FakeDaemon:
             self.step()
 
     def until_over(self, most: float = 1e6) -> None:
-        """Go on until all jobs are over, or wait for what never comes."""
+        """Continue until all jobs are over, or wait for an event that never happens."""
         begun = self.world.now
         self.turns()
         while not all(job.phase.is_over or job.phase is Phase.SUSPENDED for job in self.state.jobs.values()):
@@ -383,7 +386,7 @@ class FakeDaemon:
             self.turns()
 
     def check(self) -> None:
-        """See that nothing that must never be is so."""
+        """Check the invariants."""
         used, slots = self.world.used(), {host.name: host.slots for host in self.state.hosts}
         over = {host: number for host, number in used.items() if number > slots.get(host, 0)}
         assert not over, f"more workers than slots: {over}"
@@ -409,7 +412,7 @@ def hosts(text: str) -> tuple[QueueHost, ...]:
 
 
 def refused(request: Callable[[], object]) -> str:
-    """Return in which words something is refused."""
+    """Return the message with which a request is refused."""
     try:
         request()
     except JobError as error:

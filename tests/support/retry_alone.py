@@ -1,10 +1,10 @@
-"""`pytest --retry-alone`: run tests that failed again, each alone, twice; what passes both times is flaky, not red.
+"""`pytest --retry-alone`: run failed tests again, each alone, twice; a test that passes both times is flaky, not red.
 
-It happens when the session is over, each time in a pytest of its own. The exit code is 0 only if every test that failed
-passes both times, there are no more than `LIMIT` of them, and none is exact: has the marker `exact`, or failed in a
-line that one of the expressions of `exact_failures` in the configuration matches. All else is as red as it was: a
-session that was interrupted, stopped early or could not collect, and a worker of pytest that crashed. The list of flaky
-tests ends the output, and is written to a file.
+They run after the session, each time in a separate pytest. The exit code is 0 only if every test that failed passes
+both times, there are no more than `LIMIT` of them, and none is exact: has the marker `exact`, or failed in a line that
+matches one of the expressions of `exact_failures` in the configuration. Everything else remains red: a session that was
+interrupted, stopped early or could not collect, and a crashed worker of pytest. The list of flaky tests ends the
+output, and is written to a file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LIMIT = 3
 
 
 class Failure(NamedTuple):
-    """A test that failed: what it is, how it failed first, and whether it must never fail so."""
+    """A failed test: its name, its first failure, and whether it is exact."""
 
     nodeid: str
     text: str
@@ -31,7 +31,7 @@ class Failure(NamedTuple):
 
 
 def objection(failures: Iterable[Failure]) -> str:
-    """Say why these tests are not run again; the empty string if they are."""
+    """Return why these tests are not run again; "": they are."""
     failures = list(failures)
     exact = [failure.nodeid for failure in failures if failure.exact]
     if not failures:
@@ -44,7 +44,7 @@ def objection(failures: Iterable[Failure]) -> str:
 
 
 def find_broken(failures: Iterable[Failure], passes: Callable[[str], bool]) -> str:
-    """Run all tests again until one fails, and return its name; the empty string if all pass each time."""
+    """Run all tests again until one fails, and return its name; "": all pass each time."""
     for _ in range(TIMES):
         for failure in failures:
             if not passes(failure.nodeid):
@@ -53,7 +53,7 @@ def find_broken(failures: Iterable[Failure], passes: Callable[[str], bool]) -> s
 
 
 def report(failures: Iterable[Failure]) -> str:
-    """Return the list of flaky tests, with how each failed."""
+    """Return the list of flaky tests, with the failure of each."""
     failures = list(failures)
     texts = [f"--- flaky: {failure.nodeid}\n{failure.text}\n" for failure in failures]
     names = [f"flaky: {failure.nodeid}" for failure in failures]
@@ -62,7 +62,7 @@ def report(failures: Iterable[Failure]) -> str:
 
 
 class Failures:
-    """Listens to a session: which tests failed, and whether all tests have run."""
+    """Observes a session: which tests failed, and whether all tests have run."""
 
     def __init__(self, exact_lines: Iterable[str]) -> None:
         self.all_ran = True
@@ -110,7 +110,7 @@ def pytest_cmdline_main(config: pytest.Config) -> Generator[None, int, int]:
 
 
 def settle(failures: list[Failure], config: pytest.Config, file: Path, code: int) -> int:
-    """Find out whether all that failed is only flaky, say so, and return the exit code."""
+    """Find out whether all failed tests are flaky, report it, and return the exit code."""
 
     def passes(nodeid: str) -> bool:
         return run_alone(nodeid, config)
@@ -130,7 +130,7 @@ def settle(failures: list[Failure], config: pytest.Config, file: Path, code: int
 
 
 def run_alone(nodeid: str, config: pytest.Config) -> bool:
-    """Run one test in a pytest of its own; return whether it passed."""
+    """Run one test in a separate pytest; return whether it passed."""
     print(f"alone again: {nodeid}", flush=True)
     command = [
         sys.executable,

@@ -15,12 +15,12 @@ from code_blocks import DOCS, Block, blocks
 
 
 def execute(text: str, where: str, line: int, names: dict[str, Any]) -> None:
-    """Run code as if it stood at a line of a file."""
+    """Run code as if it were at a line of a file."""
     exec(compile("\n" * (line - 1) + text, where, "exec"), names)
 
 
 def code(block: Block, folder: str) -> str:
-    """Return what is to run of a block: of a session with Python's prompt, what was typed."""
+    """Return the code of a block that should run: for a session with Python's prompt, the input."""
     text = block.text
     if block.language == "pycon":
         text = "".join(
@@ -30,7 +30,7 @@ def code(block: Block, folder: str) -> str:
 
 
 def within(text: str, folder: str) -> str:
-    """Return code whose paths in /shared are in a folder instead."""
+    """Return code with paths in /shared replaced by paths in a folder."""
     return text.replace('"/shared', f'"{folder}')
 
 

@@ -1,7 +1,7 @@
 """Run the examples of docstrings in this process, a world of one: run_docstrings.py ROOM FOLDER.
 
-ROOM is a folder of the package, such as `torch`, or `others` for all that need no framework. Examples see the names of
-their module and, of a front end, those of `GIVEN`: a model, a loss, data are the reader's. Files go into FOLDER.
+ROOM is a folder of the package, such as `torch`, or `others` for all that need no framework. Examples can use the names
+of their module and, for a front end, those of `GIVEN`: a model, a loss and data. Files are written to FOLDER.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def docstrings(file: Path) -> Iterator[tuple[str, str, int]]:
 
 
 def module_name(file: Path) -> str:
-    """Return under which name a source is imported."""
+    """Return the name under which a source is imported."""
     parts = file.relative_to(ROOT / "src").with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 

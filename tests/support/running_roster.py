@@ -1,4 +1,4 @@
-"""A roster in a thread of its own, over real sockets."""
+"""A roster in a separate thread, over real sockets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECRET = os.urandom(32)
 
 
 class Running:
-    """A service in a thread of its own."""
+    """A service in a separate thread."""
 
     def __init__(
         self, size: int, *, elastic: Limits | None = None, left: ElasticState | None = None, **options: Any

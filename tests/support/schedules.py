@@ -38,7 +38,7 @@ def view(name: str, slots: int = 1, submitted: float = 0.0, **more: object) -> P
 
 
 def given(job: PolicyJob, allocation: Allocation, since: float = 0.0) -> PolicyJob:
-    """Return a job that has had an allocation since a moment, and nothing before."""
+    """Return a job that has had its first allocation since a given time."""
     return replace(job, allocation=allocation, account=Account().changed(allocation.slots, since))
 
 
@@ -71,7 +71,7 @@ def run(
     rules: Rules | None = None,
     options: Options | None = None,
 ) -> SimulationOutcome:
-    """Simulate jobs under a policy, with decisions at once and durations as users gave them."""
+    """Simulate jobs under a policy, with immediate decisions and the durations that users gave."""
     ordered = tuple(sorted(jobs, key=lambda job: (job.submitted, job.name)))
     made = make_policy(policy, rules) if isinstance(policy, str) else policy
     built = parse_cluster(cluster) if isinstance(cluster, str) else cluster
@@ -79,10 +79,10 @@ def run(
 
 
 def starts(outcome: SimulationOutcome) -> dict[str, float]:
-    """Return when each job started first."""
+    """Return the time of each job's first start."""
     return {job.view.name: job.view.account.started for job in outcome.jobs if job.view.account.started is not None}
 
 
 def ends(outcome: SimulationOutcome) -> dict[str, float]:
-    """Return when each job was complete."""
+    """Return the time at which each job was complete."""
     return {job.view.name: job.completed for job in outcome.jobs if job.completed is not None}

@@ -1,4 +1,4 @@
-"""A terminal that remembers what a person would see, as far as the launcher's output needs one."""
+"""A fake terminal that records the visible text, with the features that the launcher's output uses."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _UNFINISHED = re.compile(r"\x1b(?:\[[0-9;]*)?$")
 
 
 class FakeTerminal:
-    """Takes what is written to a terminal; `rows` is what stands there, from the first line ever written.
+    """Receives the output for a terminal; `rows` is the visible text, from the first line that was written.
 
-    It knows colours (which it forgets), carriage return, newline, cursor up, and erasing to the end of the line or of
-    the screen. Anything else is an error: nothing else is to reach a terminal.
+    It supports colours (which it ignores), carriage return, newline, cursor up, and erasing to the end of the line or
+    of the screen. Any other control sequence is an error.
     """
 
     def __init__(self, columns: int = 80) -> None:
@@ -24,12 +24,12 @@ class FakeTerminal:
 
     @property
     def rows(self) -> list[str]:
-        """What stands there, without the empty line in which the cursor may wait."""
+        """The visible text, without the empty line in which the cursor may be."""
         rows = ["".join(row).rstrip() for row in self._rows]
         return rows[:-1] if rows[-1] == "" else rows
 
     def feed(self, text: str) -> None:
-        """Take what is written, in whatever pieces."""
+        """Receive output, in any pieces."""
         text = self._unfinished + text
         begun = _UNFINISHED.search(text)
         self._unfinished = begun[0] if begun else ""

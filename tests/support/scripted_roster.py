@@ -1,4 +1,4 @@
-"""A roster in which the test is the launcher: it says what happens, and hears what is decided."""
+"""A roster for which the test acts as the launcher: it sends events, and receives decisions."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from farandole.control.roster.service import RosterService
 
 
 class ScriptedRoster(RosterService):
-    """A roster that decides by itself, and is told by the test what happens.
+    """A roster that makes its own decisions about events that the test sends.
 
     Args:
-        state: before anything has happened, or as the roster before has left it.
-        secret: what workers prove.
-        obey: called with every action, after the workers have been notified.
-        remember: called with the state that the next roster needs, before any action that follows from it.
-        follows: whether there was a roster before; then this one is paused until `resume`.
+        state: the initial state, or the state that the previous roster has saved.
+        secret: the secret that workers must prove to have.
+        obey: called with each action, after the workers have been notified.
+        remember: called with the state that the next roster needs, before any action that results from it.
+        follows: whether there was a previous roster; then this one is paused until `resume`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Scripts for one process that `farandole init` changes, and what it adds to them."""
+"""Scripts for one process that `farandole init` changes, and the lines that it adds."""
 
 from __future__ import annotations
 
@@ -44,6 +44,6 @@ def script(framework: str) -> str:
 
 
 def added(before: str) -> list[str]:
-    """Return the lines that a script gets."""
+    """Return the lines that are added to a script."""
     diff = rewrite(before).diff("x.py").splitlines()[2:]
     return [line[1:].strip() for line in diff if line.startswith("+") and line[1:].strip()]

@@ -1,4 +1,4 @@
-"""A job as the rules of slots see it: events in, actions out, on a clock of its own."""
+"""A job for tests of the rules of slots: events in, actions out, with a simulated clock."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from farandole.control.roster.membership import ANY_SIZE
 
 
 def beginning(min_size: int, max_size: int | None, timeout: float = Limits(1, 1).timeout, **policy: Any) -> JobState:
-    """Return the state of a job that knows no host yet."""
+    """Return the state of a job without hosts."""
     limits = Limits(min_size, ANY_SIZE if max_size is None else max_size, timeout=timeout)
     return JobState(SlotPolicy(**policy), ElasticState(limits))
 
@@ -39,25 +39,25 @@ def with_roster(state: JobState, **changes: object) -> JobState:
 
 
 def world(state: JobState, members: tuple[int, ...], now: float) -> Step:
-    """Return what follows when the roster has announced a world to these workers."""
+    """Return the step after the roster has announced a world to these workers."""
     after = with_roster(state, members=members, generation=state.generation + 1)
     return settle(world_began(after, state.world, now), now)
 
 
 def finishing(state: JobState, is_so: bool, now: float) -> Step:
-    """Return what follows when workers have left in good order, as far as the roster knows, or have not."""
+    """Return the step after the roster has reported that workers have, or have not, left gracefully."""
     exiting = frozenset(state.world[:1] or (0,)) if is_so else frozenset()
     return settle((with_roster(state, exiting=exiting), [], "the roster says so"), now)
 
 
 def resized(state: JobState, event: Resized, now: float) -> Step:
-    """Return what follows when the user wants another size."""
+    """Return the step after the user has requested another size."""
     limits = msgspec.structs.replace(state.limits, min_size=event.min_size, max_size=event.max_size)
     return apply(with_roster(state, limits=limits), event, now)
 
 
 class Job:
-    """A policy at work, on a clock of its own."""
+    """A running policy, with a simulated clock."""
 
     def __init__(self, state: JobState, *hosts: tuple[str, int]) -> None:
         self.state = state

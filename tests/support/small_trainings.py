@@ -1,4 +1,4 @@
-"""A small model and its training, in one process or in each of a world."""
+"""A small model and its training, in one process or in all workers of a world."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def train(model, optimizer, inputs, targets, steps=5, set_to_none=True, passes=1
 
 
 def train_alone(kind="sgd", **how):
-    """Return the parameters after one process has trained with all the data."""
+    """Return the parameters after a training in one process with all data."""
     model = make_model()
     inputs, targets = make_data()
     train(model, make_optimizer(model, kind), inputs, targets, **how)

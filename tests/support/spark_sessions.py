@@ -1,4 +1,4 @@
-"""A Spark on this machine, and the processes of jobs on it, for tests."""
+"""Spark on this machine, and the processes of jobs on it, for tests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SECONDS = 300.0
 
 
 def start_spark(master: str, folder: Path, **settings: str) -> Any:
-    """Return a SparkSession whose files are in a folder."""
+    """Start a SparkSession whose files are in a folder, and return it."""
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -49,7 +49,7 @@ def processes_with(variable: str) -> list[int]:
 
 
 def wait_until(holds: Callable[[], Any], what: str) -> None:
-    """Wait until something holds."""
+    """Wait until a condition holds."""
     deadline = time.monotonic() + SECONDS
     while not holds():
         assert time.monotonic() < deadline, what

@@ -1,9 +1,9 @@
-"""How pytest-xdist shares out the tests: all tests of a file run in one process, and files begin in their order.
+"""How pytest-xdist distributes the tests: all tests of a file run in one process, and files start in their order.
 
 In the conformance suite, all tests of one world (a size and a transport) run in one process instead, and so do all
-tests of a front end that has a runtime of its own, which takes seconds to import; so do all tests on the Kubernetes
-cluster. So each fixture of a module, a world or a runtime is made once. Tests share no name, port or folder, so that
-any two may run at the same time.
+tests of a front end with a separate runtime, which takes seconds to import, and all tests on the Kubernetes cluster. So
+each fixture of a module, a world or a runtime is created once. Tests share no name, port or folder, so that any two may
+run at the same time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _RUNTIMES = {name: front.runtime for name, front in FRONT_ENDS.items()}
 
 
 def group_of(nodeid: str) -> str:
-    """Return the name of the group that a test runs in: one process, one test after the other."""
+    """Return the name of a test's group, whose tests run in one process, one after the other."""
     if nodeid.startswith(_CLUSTER):
         return _CLUSTER  # Its API server takes half a minute to start, and half a gigabyte.
     found = _CONFORMANCE.match(nodeid)

@@ -1,4 +1,4 @@
-"""`farandole`, where every job has a daemon and is a static one below, so that daemons are tested by themselves."""
+"""`farandole` in which every job has a daemon that runs a static job, so that daemons are tested separately."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from farandole.errors import SpecError
 
 
 class FakeJob:
-    """A static job with hosts on paper."""
+    """A static job that pretends to have hosts."""
 
     def __init__(self, supervisor: Supervisor, size: int) -> None:
         self._size = size
@@ -67,7 +67,7 @@ class FakeJob:
 async def launch(
     spec: LaunchSpec, machine: Machine, console: Console, *, started: Callable[[ControlledJob], None], **rest: Any
 ) -> JobOutcome:
-    """Run it as a static job, and say that it is a `FakeJob`."""
+    """Run the launch as a static job, and report a `FakeJob` to `started`."""
     decide.GRACE_SECONDS = float(os.environ["TEST_GRACE"])
     return await start.launch(
         dataclasses.replace(spec, elastic=None),

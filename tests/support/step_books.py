@@ -1,4 +1,4 @@
-"""Reads what the workers of `steps_style.py` have written down, and says what is wrong with it."""
+"""Reads the records of the workers of `steps_style.py`, and reports errors in them."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _TAIL_BYTES = 8192
 
 
 class Books:
-    """The books of one job.
+    """The workers' records (*books*) of one job.
 
     Args:
-        directories: where they lie, one on each host; some may be gone with their hosts.
+        directories: the directories of the books, one on each host; some may be lost with their hosts.
     """
 
     def __init__(self, directories: Iterable[Path]) -> None:
         self._directories = list(directories)
         self._gone: dict[int, list[dict[str, Any]]] = {}
         self._read: dict[Path, tuple[int, dict[str, Any] | None]] = {}
-        """The size that a book had, and the last step in it, when somebody has looked."""
+        """The size and the last step of each book when it was last read."""
 
     def read(self) -> dict[int, list[dict[str, Any]]]:
         """Return the lines of each worker."""
@@ -42,7 +42,7 @@ class Books:
         return found
 
     def keep(self) -> None:
-        """Read now what will be gone with its host."""
+        """Read the books now, before their host is lost."""
         self._gone = self.read()
 
     def pid(self, worker: int) -> int:
@@ -50,21 +50,21 @@ class Books:
         return int(self.read()[worker][0]["pid"])
 
     def steps_of(self, worker: int) -> list[dict[str, Any]]:
-        """Return what a worker has seen of steps so far."""
+        """Return the steps that a worker has recorded so far."""
         return [line for line in self.read().get(worker, []) if "step" in line]
 
     def newest(self) -> dict[str, Any]:
-        """Return the last step that anyone has seen."""
+        """Return the last step that any worker has recorded."""
         return max(self._ends(), key=lambda line: int(line["step"]), default={"step": -1, "size": 0, "epoch": 0})
 
     def latest(self) -> dict[str, Any]:
-        """Return the step that somebody has seen last, also of a training that has begun anew."""
+        """Return the most recently recorded step, also of a restarted training."""
         return max(self._ends(), key=lambda line: float(line["at"]), default={"step": -1, "size": 0, "at": 0.0})
 
     def _ends(self) -> list[dict[str, Any]]:
         """Return the last step in each book.
 
-        Who waits for a step asks often, and books grow long: only the end of one that has grown is read.
+        It is called often, and books are long: only the end of a book that has grown is read.
         """
         steps = [line for lines in self._gone.values() for line in lines if "step" in line]
         for path in (path for directory in self._directories for path in directory.glob("worker-*.book")):
@@ -86,13 +86,13 @@ class Books:
         until(done, f"there are {more} steps more, by {size or 'any number of'} workers", seconds)
 
     def stop(self) -> None:
-        """Let the training end after the step that it is in."""
+        """Make the training end after the current step."""
         for directory in self._directories:
             if directory.exists():
                 (directory / "stop").touch()
 
     def wrongs(self) -> list[str]:
-        """Return what is wrong; nothing, if every sample was used once in an epoch, and all have seen the same."""
+        """Return errors; none if every sample was used once in an epoch, and all workers have the same records."""
         books = self.read()
         return [*self._different_ends(books), *self._wrong_steps(books)]
 
@@ -121,7 +121,7 @@ class Books:
 
 
 def _last_step(path: Path) -> dict[str, Any] | None:
-    """Return the last step of a book, as far as its last few kilobytes have one."""
+    """Return the last step in the last few kilobytes of a book, or None."""
     with path.open("rb") as file:
         file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))
         lines = file.read().decode().split("\n")
@@ -131,9 +131,10 @@ def _last_step(path: Path) -> dict[str, Any] | None:
 
 
 def _accounts(books: dict[int, list[dict[str, Any]]]) -> Iterator[tuple[int, tuple[int, list[int]], int]]:
-    """Return (step, what was used in it, worker), for all who have a say.
+    """Yield (step, used samples, worker) for all valid records.
 
-    Who dies right after a step that nobody else has seen the end of takes that with it: the others do it again.
+    A record is not valid if its worker died right after a step that no other worker has completed: the others repeat
+    this step.
     """
     for worker, lines in books.items():
         steps = [line for line in lines if "step" in line]

@@ -1,7 +1,7 @@
 """A training in a loop of steps, and its replay.
 
-Each worker writes down which samples each step has used; the replay computes the gradient of the mean over those, in
-one process without farandole, and has to come to the same parameters.
+Each worker records the samples that each step has used; the replay computes the gradient of the mean over these, in one
+process without farandole, and must have the same parameters at the end.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def make_optimizer(name: str, parameters: Any) -> Any:
 
 
 class _OldStyle(torch.optim.SGD):
-    """Adds the decay to the gradients themselves, as optimizers did before PyTorch 1.5."""
+    """An optimizer that adds the decay to the gradients, as before PyTorch 1.5."""
 
     def step(self, closure: Any = None) -> Any:
         for group in self.param_groups:
@@ -69,7 +69,7 @@ def parameters_of(model: Any) -> Any:
 
 
 def train(options: dict[str, Any]) -> dict[str, Any]:
-    """Train, and die where the options say so. Run by a worker."""
+    """Train, and die at the points in the options. Run by a worker."""
     import time
 
     import torch
@@ -184,7 +184,7 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _in_parts(loss: Any, model: Any, x: Any, y: Any, parts: int) -> Any:
-    """Return the loss; or, if its gradients are to be accumulated, that of each part of the batch, weighted."""
+    """Return the loss or, if its gradients should be accumulated, the weighted loss of each part of the batch."""
     import torch
 
     if parts == 1:
@@ -194,7 +194,7 @@ def _in_parts(loss: Any, model: Any, x: Any, y: Any, parts: int) -> Any:
 
 
 class _Lagging:
-    """In one step the gradients get to all workers but one, and a worker dies when they have."""
+    """In one step, all workers except one get the gradients, and then a worker dies."""
 
     def __init__(self, options: dict[str, Any], worker: int, loop: Any, reducer: Any) -> None:
         self._options, self._worker, self._loop, self._reducer = options, worker, loop, reducer
@@ -243,7 +243,7 @@ class _Lagging:
 
 
 def write_down_steps(loop: Any, used: dict[int, list[int]], rates: dict[int, float], optimizer: Any) -> None:
-    """Note which samples each step of a loop uses, and its learning rate, when the step counts."""
+    """Record the samples that each step of a loop uses, and its learning rate, when the step counts."""
     loader = loop._loader
     commit = loader.commit
 
@@ -257,7 +257,7 @@ def write_down_steps(loop: Any, used: dict[int, list[int]], rates: dict[int, flo
 
 
 def _make(call: str, loss: Any, step: int) -> Any:
-    """Make a call that all ranks make; its result is as it should be in a world of any size."""
+    """Make a call that all ranks make, and check its result, which is the same in a world of any size."""
     import torch
 
     import farandole.torch as hvd
@@ -298,19 +298,19 @@ def replay(steps: dict[int, list[int]], options: dict[str, Any], rates: Any = No
 
 
 def run(job: ElasticJob, options: dict[str, Any], count: int = 3) -> list[dict[str, Any]]:
-    """Run a training to its end, and return what the workers say that were not to die."""
+    """Run a training to its end, and return the results of the workers that should survive."""
     workers = job.add(count)
     job.start(train, options)
     return collect(job, workers, options)
 
 
 def collect(job: ElasticJob, workers: list[int], options: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what became of the workers that were not to die."""
+    """Return the results of the workers that should survive."""
     return job.collect_survivors(workers, options.get("deaths", ()))
 
 
 def check(results: list[dict[str, Any]], options: dict[str, Any], tolerance: float = 1e-9, rates: Any = None) -> None:
-    """Compare all that was seen with each other and with the replay."""
+    """Compare the workers' records with each other and with the replay."""
     steps: dict[int, list[int]] = {}
     for result in results:
         for step, used in result["used"].items():

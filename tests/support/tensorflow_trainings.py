@@ -1,7 +1,7 @@
 """A training with TensorFlow in a loop of steps, and its replay.
 
-Each worker writes down which samples each step has used; the replay computes the gradient of the mean over those, in
-one process without farandole's part in it, and has to come to the same variables.
+Each worker records the samples that each step has used; the replay computes the gradient of the mean over these, in one
+process without farandole, and must have the same variables at the end.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def variables_of(model: Any, optimizer: Any) -> list[Any]:
 
 
 def train(options: dict[str, Any]) -> dict[str, Any]:
-    """Train, and die where the options say so. Run by a worker."""
+    """Train, and die at the points in the options. Run by a worker."""
     import time
 
     import numpy as np
@@ -136,7 +136,7 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Lagging:
-    """In one step the gradients get to all workers but one, and a worker dies when they have."""
+    """In one step, all workers except one get the gradients, and then a worker dies."""
 
     def __init__(self, options: dict[str, Any], worker: int, loop: Any) -> None:
         from farandole.worker.gradients.last_reduced import LastReduced
@@ -185,7 +185,7 @@ class _Lagging:
 
 
 def _write_down_steps(loop: Any, used: dict[int, list[int]], rates: dict[int, float], optimizer: Any) -> None:
-    """Note which samples each step of a loop uses, and its learning rate, when the step counts."""
+    """Record the samples that each step of a loop uses, and its learning rate, when the step counts."""
     loader = loop._loader
     commit = loader.commit
 
@@ -215,7 +215,7 @@ def replay(steps: dict[int, list[int]], options: dict[str, Any], rates: dict[int
 
 
 def check(results: list[dict[str, Any]], options: dict[str, Any], alone: Any) -> None:
-    """Compare all that was seen with each other and with the replay, which the worker `alone` makes."""
+    """Compare the workers' records with each other and with the replay, which the worker `alone` makes."""
     import numpy as np
 
     steps: dict[int, list[int]] = {}

@@ -1,9 +1,9 @@
-"""Worlds whose workers are threads, that come and go as a test likes: a fake of the engine and the roster together.
+"""Worlds whose workers are threads, which a test starts and ends: a fake of the engine and the roster together.
 
-A world is over when one of its workers dies, leaves, or turns away from it: a worker that waits in a collective that is
-not complete then, or calls one later, gets HorovodInternalError. The next world begins when all of its members
-that are left have turned away too. Those that hold the state come first, then in their old order, then newcomers, who
-are not wanted any more when a worker has ended well.
+A world ends when one of its workers dies, leaves or abandons it: a worker that waits in an incomplete collective then,
+or calls one later, gets HorovodInternalError. The next world begins when all remaining members have also abandoned it.
+Members with the state come first, in their old order, then newcomers, which are refused once a worker has ended
+successfully.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Killed(BaseException):
 
 
 class Job:
-    """All workers, and the world they are in.
+    """All workers, and their world.
 
     Attributes:
-        results: what the workers' programs returned, or the error that ended them, by name.
-        sizes: of all worlds, in their order.
+        results: the results of the workers' programs, or the errors that ended them, by name.
+        sizes: the sizes of all worlds, in order.
     """
 
     def __init__(self) -> None:
@@ -64,12 +64,12 @@ class Job:
             thread.start()
 
     def drain(self, name: str) -> None:
-        """Ask for a world without a worker."""
+        """Request a world without a worker."""
         with self._changed:
             self._leaving.add(name)
 
     def join(self) -> dict[str, Any]:
-        """Wait for the end of all workers; return what came of them."""
+        """Wait for the end of all workers; return their results."""
         for thread in self._threads:
             thread.join(SECONDS)
             assert not thread.is_alive(), f"{thread.name} does not end; over so far: {self.results}"
@@ -78,7 +78,7 @@ class Job:
     # --- what workers do -------------------------------------------------------------------------------------------
 
     def change(self, worker: Worker) -> Change | None:
-        """Return what is to become of a worker's world."""
+        """Return the pending change of a worker's world."""
         with self._changed:
             if worker.generation != self._generation:
                 return None
@@ -87,17 +87,17 @@ class Job:
             return Change(added, removed, "as the test wants it") if added or removed else None
 
     def hold_state(self, name: str) -> None:
-        """Note that a worker holds the state."""
+        """Record that a worker has the state."""
         with self._changed:
             self._holders.add(name)
 
     def others_have_held(self, name: str) -> bool:
-        """Return whether workers have held the state, and this one has not."""
+        """Return whether other workers have had the state, and this one has not."""
         with self._changed:
             return bool(self._holders) and name not in self._holders
 
     def enter_next(self, worker: Worker) -> None:
-        """Turn away from the current world, and wait for the next one."""
+        """Abandon the current world, and wait for the next one."""
         with self._changed:
             self._joined.add(worker.name)
             if worker.generation == self._generation:
@@ -160,7 +160,7 @@ class Job:
         self._changed.notify_all()
 
     def _begin_world(self) -> None:
-        """Begin a world, if the last one is over and all that are left of it have joined."""
+        """Begin a world, if the last one has ended and all its remaining members have joined."""
         left = [name for name in self._members if name in self._workers]
         if not self._is_over or not self._joined or not set(left) <= self._joined:
             return
@@ -191,16 +191,16 @@ class Worker:
         self.is_aside = False
 
     def go_on(self) -> bool:
-        """Say yes."""
+        """Return True."""
         return True
 
     def enter(self) -> bool:
-        """Do nothing else than to be there again: this worker has entered before its program began."""
+        """Only take part again: this worker entered the world before its program began."""
         self.is_aside = False
         return False
 
     def done(self) -> Counter[str]:
-        """Return how many trainings are behind this worker."""
+        """Return the number of trainings that this worker has finished."""
         return self.behind
 
     def step_aside(self) -> None:
@@ -212,15 +212,15 @@ class Worker:
         self.job.enter_next(self)
 
     def inherits(self) -> bool:
-        """Return whether others have held the state before this worker came."""
+        """Return whether others had the state before this worker joined."""
         return self.job.others_have_held(self.name)
 
     def lost(self) -> list[str]:
-        """Return the names of the lost workers of the world before, each with how it was lost."""
+        """Return the names of the lost workers of the previous world, each with how it was lost."""
         return self.departed
 
     def hold_state(self) -> None:
-        """Hold the state."""
+        """Record that this worker has the state."""
         self.job.hold_state(self.name)
 
     def exchange(self, payload: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Reads Chrome traces and holds them to what a viewer needs."""
+"""Reads Chrome traces and checks that viewers can show them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def read(path: str | Path) -> list[Record]:
 
 
 def peek(path: str | Path) -> list[Record]:
-    """Return the records of a trace that is being written; none, if a block of it was just on its way."""
+    """Return the records of a trace that is being written; none, if a block was being written at this moment."""
     try:
         return read(path)
     except json.JSONDecodeError:
@@ -26,10 +26,10 @@ def peek(path: str | Path) -> list[Record]:
 
 
 def check(records: list[Record], *, closed: bool = True) -> None:
-    """Hold a trace to its rules: known records; on each track time runs forward, and spans lie one in the other.
+    """Check the rules of a trace: known records; on each track, times do not decrease, and spans are nested.
 
     Args:
-        records: of one trace.
+        records: the records of one trace.
         closed: whether every span must have ended.
     """
     times: dict[tuple[int, int], float] = defaultdict(float)
@@ -68,7 +68,7 @@ def processes(records: list[Record]) -> dict[str, int]:
 
 
 def spans(records: list[Record], tensor: str, rank: int) -> list[str]:
-    """Return the names of the spans that begin on one track, in order."""
+    """Return the names of the spans on one track, in the order of their beginnings."""
     pid = processes(records).get(tensor)
     return [
         record["name"] for record in records if record["ph"] == "B" and (record["pid"], record["tid"]) == (pid, rank)
@@ -76,5 +76,5 @@ def spans(records: list[Record], tensor: str, rank: int) -> list[str]:
 
 
 def instants(records: list[Record], name: str) -> list[Record]:
-    """Return what is about the whole job, under a name."""
+    """Return the records about the whole job with a name."""
     return [record for record in records if record["ph"] == "i" and record["name"] == name]

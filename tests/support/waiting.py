@@ -1,4 +1,4 @@
-"""Waiting for facts, and looking for what a job has left."""
+"""Waiting for conditions, and finding processes that a job has left."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pytest
 
 
 def until(fact: Callable[[], object], what: str | Callable[[], str], seconds: float = 30) -> None:
-    """Wait for a fact; fail when it does not come true in time.
+    """Wait for a condition; fail if it does not become true in time.
 
     Args:
-        fact: is true once it is.
-        what: the fact in words; a function if they tell how things are when the time is over.
-        seconds: how long to wait.
+        fact: a function that returns whether the condition is true.
+        what: the description of the condition, or a function that returns it when the time is over.
+        seconds: the time limit in seconds.
     """
     deadline = time.monotonic() + seconds
     while not fact():
@@ -41,7 +41,7 @@ def kill(pid: int) -> None:
 
 
 def processes_with(variable: str) -> list[int]:
-    """Return the living processes that carry `NAME=value` in their environment."""
+    """Return the living processes with `NAME=value` in their environment."""
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():

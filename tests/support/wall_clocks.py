@@ -1,4 +1,4 @@
-"""Wall clocks that jump, of processes that are started with `wall_clock.c` in front of the C library."""
+"""Wall clocks that jump, in processes that are started with `wall_clock.c` preloaded before the C library."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class WallClocks:
     """The wall clocks of all processes that have this environment.
 
     Attributes:
-        environment: what to start processes with.
+        environment: the variables for these processes.
     """
 
     def __init__(self, directory: Path) -> None:
-        """Compile the library; the test is skipped where that cannot be done.
+        """Compile the library; the test is skipped if this is not possible.
 
         Args:
-            directory: for the library and for the clocks.
+            directory: the directory for the library and for the clocks.
         """
         compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
         if compiler is None:
@@ -43,13 +43,13 @@ class WallClocks:
         self._check()
 
     def jump(self, hours: Sequence[float]) -> None:
-        """Put each clock, in turn, some hours ahead of the real time."""
+        """Set each clock, in turn, some hours ahead of the real time."""
         for path, ahead in zip(self._all(), cycle(hours), strict=False):
             with open(path, "r+b", buffering=0) as file:  # Never empty: the process would die of reading it.
                 file.write(_AHEAD.pack(int(ahead * HOUR)))
 
     def of(self, pid: int) -> float:
-        """Return by how many hours the clock of a process is ahead."""
+        """Return how many hours the clock of a process is ahead."""
         return _AHEAD.unpack((self._clocks / str(pid)).read_bytes())[0] / HOUR
 
     def _all(self) -> list[Path]:

@@ -1,9 +1,10 @@
-"""Worlds of real worker processes, which live through many tests and run one function after the other.
+"""Worlds of real worker processes, which are reused by many tests and run one function after the other.
 
 A *nursery* process imports the framework once and forks a worker whenever one is needed, so that a worker costs
-milliseconds. A worker runs what it is sent and sends back what came of it; it ends when its connection closes.
+milliseconds. A worker runs the functions that it receives and returns their results; it ends when its connection
+closes.
 
-The parent plays the launcher: it serves the roster, in a thread, and sets the workers' environment.
+The parent acts as the launcher: it serves the roster, in a thread, and sets the workers' environment.
 """
 
 from __future__ import annotations
@@ -56,8 +57,9 @@ class Nursery:
     """The process that forks workers.
 
     Args:
-        modules: that are imported before the fork. Every optimizer and process group of torch imports _dynamo.
-        variables: of the environment, which they find then.
+        modules: the modules that are imported before the fork. Every optimizer and process group of torch imports
+            _dynamo.
+        variables: the environment variables during these imports.
     """
 
     def __init__(
@@ -75,7 +77,7 @@ class Nursery:
         self._socket = ours
 
     def fork(self, environment: Mapping[str, str], descriptors: Mapping[str, int] | None = None) -> Worker:
-        """Return a new worker with these variables set, and with descriptors, whose numbers variables name."""
+        """Return a new worker with these variables, and with descriptors, whose numbers are in variables."""
         ours, theirs = socket.socketpair()
         given = dict(descriptors or {})
         with theirs:
@@ -101,7 +103,7 @@ class Worker:
         self._pidfd = os.pidfd_open(pid)
 
     def send(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        """Let the worker begin to run a function."""
+        """Start a function on the worker."""
         self._connection.send_bytes(cloudpickle.dumps((function, arguments)))
 
     def has_answered(self) -> bool:
@@ -109,7 +111,7 @@ class Worker:
         return self._connection.poll(0)
 
     def receive(self, timeout: float = ANSWER_SECONDS) -> Any:
-        """Return what the function returned, or raise what it raised."""
+        """Return the function's result, or raise its exception."""
         try:
             if not self._connection.poll(timeout):
                 self.kill(signal.SIGUSR1)  # It prints where its threads are.
@@ -127,11 +129,11 @@ class Worker:
             signal.pidfd_send_signal(self._pidfd, number)
 
     def dismiss(self) -> None:
-        """Let the worker end when it has nothing more to do."""
+        """Make the worker end when it is idle."""
         self._connection.close()
 
     def close(self) -> None:
-        """Let the worker end, and wait until it has."""
+        """Make the worker end, and wait until it has ended."""
         self.dismiss()
         if not self.wait(END_SECONDS):
             self.kill()
@@ -146,9 +148,9 @@ class Worker:
 
 
 def receive_all(workers: Iterable[Worker], seconds: float = ANSWER_SECONDS) -> list[Any]:
-    """Return what came of all workers' functions; raise the first failure after all have answered.
+    """Return the results of all workers' functions; raise the first failure after all have answered.
 
-    A worker that failed is the cause of others' waiting in vain, so its failure comes before theirs.
+    Workers that time out may have waited for one that failed, so its failure takes precedence.
     """
     results, failures = [], []
     for worker in workers:
@@ -162,19 +164,19 @@ def receive_all(workers: Iterable[Worker], seconds: float = ANSWER_SECONDS) -> l
 
 
 def ship(function: Callable[..., Any]) -> None:
-    """Let a function of a test module travel to workers, which cannot import the module, as code."""
+    """Make functions of a test module be pickled as code, for workers that cannot import the module."""
     cloudpickle.register_pickle_by_value(sys.modules[function.__module__])
 
 
 class World:
-    """Workers that share a roster. Nobody calls `init` by itself; see `run`.
+    """Workers that share a roster. `init` is not called automatically; see `run`.
 
     Args:
-        nursery: what forks them.
-        size: how many.
-        environment: variables of all of them.
-        of_rank: variables of one of them.
-        seats: their places in an MPI job, which ends with the world.
+        nursery: the nursery that forks the workers.
+        size: the number of workers.
+        environment: variables for all workers.
+        of_rank: variables for each rank.
+        seats: the workers' places in an MPI job, which ends with the world.
     """
 
     def __init__(
@@ -220,13 +222,13 @@ class World:
         return self.collect(ranks, seconds)
 
     def start(self, function: Callable[..., Any], *arguments: Any, ranks: Iterable[int] | None = None) -> None:
-        """Let workers begin to run a function; `collect` gets the results."""
+        """Start a function on workers; `collect` returns the results."""
         ship(function)
         for rank in range(self.size) if ranks is None else ranks:
             self.workers[rank].send(function, arguments)
 
     def collect(self, ranks: Iterable[int] | None = None, seconds: float = ANSWER_SECONDS) -> list[Any]:
-        """Return the results of what was started; raise the first failure after all have answered."""
+        """Return the results of started functions; raise the first failure after all have answered."""
         workers = self.workers if ranks is None else [self.workers[rank] for rank in ranks]
         try:
             return receive_all(workers, seconds)
@@ -235,12 +237,12 @@ class World:
             raise
 
     def failures(self) -> list[tuple[int, Any]]:
-        """Return what workers reported to the roster: pairs of rank and report."""
+        """Return the failures that workers reported to the roster: pairs of rank and report."""
         self._roster.settle()
         return self._roster.failures
 
     def progress(self) -> list[tuple[int, Any]]:
-        """Return what workers reported of their progress: pairs of rank and report."""
+        """Return the progress that workers reported: pairs of rank and report."""
         return self._roster.progress
 
     def __enter__(self) -> World:
@@ -263,7 +265,7 @@ class World:
 
 
 class _RosterThread:
-    """The roster service in a thread with a loop of its own."""
+    """The roster service in a thread with a separate event loop."""
 
     def __init__(self, size: int, secret: bytes) -> None:
         from farandole.control.roster import fixed
@@ -280,7 +282,7 @@ class _RosterThread:
         self.address: str = self._call(self._service.start())
 
     def settle(self) -> None:
-        """Wait until what has arrived is read: some turns of the loop."""
+        """Wait until arrived messages are read, for some turns of the loop."""
         for _ in range(10):
             self._call(asyncio.sleep(0.01))
 
@@ -307,7 +309,7 @@ class _RosterThread:
 
 
 def wait_until(fact: Callable[[], bool], seconds: float = ANSWER_SECONDS) -> None:
-    """Wait until `fact()` holds; fail if it does not within some time."""
+    """Wait until `fact()` is true; fail after a time limit."""
     deadline = time.monotonic() + seconds
     while not fact():
         assert time.monotonic() < deadline, f"{fact} did not hold within {seconds} s"

@@ -1,8 +1,8 @@
-"""Run by Python at its start in all processes of tests: frameworks import less, so that a process starts sooner.
+"""Run by Python at its start in all processes of tests: frameworks import less, so that a process starts faster.
 
-What is left out changes no result. An optimizer of torch imports the compiler, for more than a second, only so that
-the compiler leaves the optimizer alone: that can wait until something else imports the compiler. TensorFlow and Keras
-import scikit-learn, SciPy, Matplotlib and JAX where they find them, for converters and wrappers that no test uses.
+The omitted imports change no result. A torch optimizer imports the compiler, which takes more than a second, only to
+exclude itself from compilation: this can wait until the compiler is imported otherwise. TensorFlow and Keras import
+scikit-learn, SciPy, Matplotlib and JAX if they are installed, for converters and wrappers that no test uses.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DISABLED = "__dynamo_disable"
 
 
 class Finder:
-    """Finds modules that are not imported by these importers, or whose import changes another one."""
+    """Hides modules from certain importers, and changes modules when they are imported."""
 
     # What puts functions of torch back that do not import the compiler; None once something has imported it.
     _undo: list[Callable[[], None]] | None = []  # noqa: RUF012 there is one finder
@@ -41,7 +41,7 @@ class Finder:
     def _with_other(
         self, name: str, path: Sequence[str] | None, attribute: str, change: Callable[[Any], Any]
     ) -> ModuleSpec | None:
-        """Return a module's spec that changes a function of it as soon as the module has been run."""
+        """Return a module's spec that changes one of its functions as soon as the module has been executed."""
         spec = PathFinder.find_spec(name, path)
         if spec is not None:
             loader: Any = spec.loader
@@ -77,7 +77,7 @@ class Finder:
 
 
 def _with_gradients(func: Any) -> Any:
-    """Return what torch's own decorator returns, which keeps the compiler out in addition; run in torch's module."""
+    """Decorate as torch's own decorator does, without excluding the compiler; runs in torch's module."""
 
     def _use_grad(*args: Any, **kwargs: Any) -> Any:
         before = torch.is_grad_enabled()  # type: ignore[name-defined] # noqa: F821
@@ -91,7 +91,7 @@ def _with_gradients(func: Any) -> Any:
 
 
 def _importer() -> str:
-    """Return the name of the module whose import statement is being run."""
+    """Return the name of the module whose import statement is being executed."""
     frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("importlib"):
         frame = frame.f_back

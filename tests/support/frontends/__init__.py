@@ -1,6 +1,6 @@
-"""The front ends as the conformance suite sees them, one class each, one file for each framework.
+"""The front ends in the form that the conformance suite uses: one class each, one file for each framework.
 
-A front end more is a file and a row of `FRONT_ENDS`.
+A new front end needs a file and a row of `FRONT_ENDS`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a front end is to the tests: numpy in, numpy out."""
+"""The interface of a front end for tests: NumPy arrays in, NumPy arrays out."""
 
 from __future__ import annotations
 
@@ -47,18 +47,19 @@ Call = tuple[str, Any, dict[str, Any]]
 
 
 class FrontEnd(ABC):
-    """What a front end is to the tests.
+    """The interface of a front end for tests.
 
     Attributes:
-        name: of it, a word.
-        module: in `farandole`.
-        runtime: what its workers have imported, a row of `nurseries.RUNTIMES`.
+        name: the front end's name, one word.
+        module: the name of its module in `farandole`.
+        runtime: the modules that its workers have imported: a row of `nurseries.RUNTIMES`.
         worlds: sizes and transports with which it is tested.
-        has: what tests may need of it beyond plain collectives of values on the CPU; see the marker `needs`.
+        has: its features beyond plain collectives of values on the CPU; see the marker `needs`.
         dtypes: element types, by name.
-        compressions: names of those in `Compression` that are casts.
-        has_other_worlds: whether it runs the tests, too, that make worlds of their own.
-        is_thorough: whether each option is tried with each type; else a call is the same below as another front end's.
+        compressions: the names of casts in `Compression`.
+        has_other_worlds: whether it also runs the tests that create separate worlds.
+        is_thorough: whether each option is tested with each type; if not, another front end with the same
+            implementation is.
     """
 
     name: str
@@ -72,7 +73,7 @@ class FrontEnd(ABC):
     has_other_worlds = True
 
     def prepare(self) -> None:  # noqa: B027 most front ends have nothing to do
-        """Make a worker ready, before its first collective."""
+        """Prepare a worker before its first collective."""
 
     @property
     def hvd(self) -> ModuleType:
@@ -85,7 +86,7 @@ class FrontEnd(ABC):
 
     @abstractmethod
     def array(self, tensor: Any) -> np.ndarray:
-        """Return a tensor's values, as an array of their own."""
+        """Return a copy of a tensor's values as an array."""
 
     @abstractmethod
     def dtype(self, tensor: Any) -> str:
@@ -93,10 +94,10 @@ class FrontEnd(ABC):
 
     @abstractmethod
     def unsendable(self) -> list[tuple[Any, str]]:
-        """Return tensors that no collective takes, and words of the error."""
+        """Return tensors that no collective accepts, with words of the error."""
 
     def unreducible(self) -> list[tuple[Any, str]]:
-        """Return tensors that only collectives take which do not reduce, and words of the error."""
+        """Return tensors that only non-reducing collectives accept, with words of the error."""
         return []
 
     def opaque(self, rank: int) -> dict[str, Any]:
@@ -104,11 +105,11 @@ class FrontEnd(ABC):
         return {}
 
     def elements(self, tensor: Any) -> np.ndarray:
-        """Return the values of such a tensor, or what stands for them one to one, as numbers or texts."""
+        """Return the values of such a tensor, in a one-to-one form as numbers or texts."""
         return np.asarray(tensor)
 
     def unwritable(self) -> list[tuple[Any, str]]:
-        """Return tensors that no collective in place takes, and words of the error."""
+        """Return tensors that no collective in place accepts, with words of the error."""
         return []
 
     def copy(self, tensor: Any) -> Any:
@@ -116,7 +117,7 @@ class FrontEnd(ABC):
         return self.tensor(self.array(tensor), self.dtype(tensor))
 
     def number(self, tensor: Any) -> float:
-        """Return the one value of a tensor."""
+        """Return the value of a tensor with one element."""
         return float(self.array(tensor).item())
 
     # --- several calls in flight; as here for front ends whose collectives have handles
@@ -135,7 +136,7 @@ class FrontEnd(ABC):
         return [self.finish(call) for call in reversed(begun)][::-1]
 
     def broadcast_in_place(self, tensor: Any, root_rank: int) -> Any:
-        """Return a tensor that the root's was written over."""
+        """Overwrite a tensor with the root's, and return it."""
         assert self.hvd.broadcast_(tensor, root_rank) is tensor
         return tensor
 
@@ -156,19 +157,19 @@ class FrontEnd(ABC):
         raise NotImplementedError
 
     def gradient(self, function: Any, values: Any) -> np.ndarray:
-        """Return the gradient of `function(tensor)`, which gives a scalar, at `values`."""
+        """Return the gradient of `function(tensor)`, which returns a scalar, at `values`."""
         raise NotImplementedError
 
     def derivative(self, function: Any, tensor: Any) -> Any:
-        """Return the gradient of `function(tensor)`, which gives a scalar, as a tensor that can be differentiated."""
+        """Return the gradient of `function(tensor)`, which returns a scalar, as a tensor that can be differentiated."""
         raise NotImplementedError
 
     def pullbacks(self, function: Any, values: Any, cotangents: Sequence[Sequence[Any]]) -> list[np.ndarray]:
         """Call a function of one tensor once, and return one gradient for each element of `cotangents`.
 
         Args:
-            function: from a tensor to a list of tensors.
-            values: of its tensor.
+            function: a function from a tensor to a list of tensors.
+            values: the values of the tensor.
             cotangents: for each gradient, one array for each output of the function, or None for an output that the
                 loss does not depend on.
         """

@@ -1,6 +1,6 @@
-"""farandole.jax, as the tests see it: eager, and inside of functions that JAX compiles.
+"""farandole.jax for the conformance tests: eager, and in functions that JAX compiles.
 
-What only compiled functions have, such as their order and control flow, is tested in tests/integration/jax.
+Features that only compiled functions have, such as order and control flow, are tested in tests/integration/jax.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Jax(FrontEnd):
         return list(map(self.array, self.pulled_back(function, cotangents)(jnp.asarray(values))))
 
     def pulled_back(self, function: Any, cotangents: Sequence[Sequence[Any]]) -> Callable[[Any], list[Any]]:
-        """Return a function from an array to the gradients that `pullbacks` asks for."""
+        """Return a function from an array to the gradients for `pullbacks`."""
         import jax
         import jax.numpy as jnp
 
@@ -128,7 +128,7 @@ class Jax(FrontEnd):
 
 
 class Compiled(Threads, Jax):
-    """Each call in a function of its own, which JAX compiles; calls at once in one function."""
+    """Each call is in a separate compiled function; simultaneous calls are in one function."""
 
     name = "jax-jit"
     # Each call is compiled, which takes longer than all else; eager calls show all types.
@@ -165,7 +165,7 @@ class Compiled(Threads, Jax):
 
 
 class _Module:
-    """The module under test, whose collectives run inside of compiled functions."""
+    """The module under test, whose collectives run in compiled functions."""
 
     def __init__(self, module: ModuleType) -> None:
         self._module = module
@@ -178,7 +178,7 @@ class _Module:
 
 
 def _run(function: Callable[[Any], Any], given: Any) -> Any:
-    """Return what a function returns that is compiled, unless it is a part of one already."""
+    """Compile a function, unless it is already part of a compiled one, and return its result."""
     import jax
 
     import farandole.jax as hvd

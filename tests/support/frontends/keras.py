@@ -1,4 +1,4 @@
-"""farandole.keras, as the tests see it: its collectives of values, with each backend of Keras."""
+"""farandole.keras for the conformance tests: its collectives of values, with each backend of Keras."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from frontends.threads import Threads
 
 
 class Keras(Threads):
-    """The backend is that of the process, which the runtime chooses."""
+    """farandole.keras with the backend of the process, which the runtime chooses."""
 
     module = "keras"
     # No groups of tensors, no process sets, no alltoall, no join, as in Horovod.
@@ -50,7 +50,7 @@ class Keras(Threads):
 
 
 class OnTensorFlow(Keras):
-    """With TensorFlow, in the worlds that TensorFlow's front ends have."""
+    """With TensorFlow, in the worlds of TensorFlow's front ends."""
 
     name = "keras_tensorflow"
     runtime = "tensorflow"

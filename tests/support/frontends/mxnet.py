@@ -1,4 +1,4 @@
-"""farandole.mxnet, as the tests see it: each call is waited for, and MXNet's errors become farandole's."""
+"""farandole.mxnet for the conformance tests: each call is waited for, and MXNet's errors become farandole's."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _waiting(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def settled(result: Any) -> Any:
-    """Return what a collective has returned, once MXNet has computed it; raise our error for MXNet's."""
+    """Wait until MXNet has computed a collective's result, and return it; raise farandole's error for MXNet's."""
     import mxnet as mx
 
     from farandole.mxnet.errors import translate

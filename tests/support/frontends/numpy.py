@@ -1,4 +1,4 @@
-"""farandole.numpy, as the tests see it."""
+"""farandole.numpy for the conformance tests."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""farandole.tensorflow, as the tests see it: in eager mode, in a `tf.function`, and in a session of TensorFlow 1.
+"""farandole.tensorflow for the conformance tests: in eager mode, in a `tf.function`, and in a session of TensorFlow 1.
 
-All three run the same calls; what differs is what is around a call. Tensors that go in and come out are eager ones, so
-that a test need not know. TensorFlow's errors become farandole's, by the translation that users have in
-`farandole.tensorflow.errors`, after a check that TensorFlow's class is the one that is documented.
+All three run the same calls, in different contexts. Inputs and outputs are eager tensors, so that tests need not know
+the context. TensorFlow's errors are translated to farandole's by `farandole.tensorflow.errors`, after a check that
+their class is the documented one.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _Module:
 
 
 class TensorFlow(Threads):
-    """What the three ways have in common."""
+    """The common part of the three contexts."""
 
     module = "tensorflow"
     runtime = "tensorflow"
@@ -123,7 +123,7 @@ class TensorFlow(Threads):
     # --- calls
 
     def run(self, function: Callable[[Any], Any], arguments: Any) -> Any:
-        """Return what a function returns, in whose arguments are tensors; raise our error for TensorFlow's."""
+        """Return the result of a function of tensors; raise farandole's error for TensorFlow's."""
         import tensorflow as tf
 
         from farandole.tensorflow.errors import translate
@@ -148,7 +148,7 @@ class TensorFlow(Threads):
 
     @abstractmethod
     def _run(self, function: Callable[..., Any], tensors: list[Any]) -> Any:
-        """Return what a function of tensors returns."""
+        """Return the result of a function of tensors."""
 
     def broadcast_in_place(self, tensor: Any, root_rank: int) -> Any:
         import tensorflow as tf
@@ -220,7 +220,7 @@ class TensorFlow(Threads):
 
 
 class Eager(TensorFlow):
-    """Each call at once."""
+    """Each call in eager mode."""
 
     name = "tensorflow"
     worlds = (*FrontEnd.worlds, *WORLDS_OF_MPI)
@@ -230,7 +230,7 @@ class Eager(TensorFlow):
 
 
 class Graph(TensorFlow):
-    """Calls that are in flight at once are in one graph."""
+    """Simultaneous calls are in one graph."""
 
     is_thorough = False
 

@@ -1,4 +1,4 @@
-"""Calls of front ends that have no handles, begun in threads: each occupies one until it is done."""
+"""Calls of front ends without handles, which run in threads: each occupies one until it is done."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _threads() -> ThreadPoolExecutor:
 
 
 class Threads(FrontEnd):
-    """What has no calls but such that wait for their result."""
+    """A mixin for front ends whose calls all wait for their result."""
 
     def begin(self, method: str, tensor: Any, **how: Any) -> Any:
         return _threads().submit(getattr(self.hvd, method), tensor, **how)

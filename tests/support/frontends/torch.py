@@ -1,4 +1,4 @@
-"""farandole.torch, as the tests see it."""
+"""farandole.torch for the conformance tests."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Torch(FrontEnd):
 
 
 class OnFakeGpu(Torch):
-    """farandole.torch with tensors on the fake GPU, whose streams have their own time. Each rank has a GPU.
+    """farandole.torch with tensors on the fake GPU, whose streams run asynchronously. Each rank has a GPU.
 
     Attributes:
         mode: the setting `gpu`.
@@ -187,7 +187,7 @@ class OnFakeGpu(Torch):
 
 
 class ByNccl(OnFakeGpu):
-    """The same, by the fake NCCL, which rounds after each addition, and multiplies by 1/size for an average."""
+    """The same with the fake NCCL, which rounds after each addition, and multiplies by 1/size for an average."""
 
     name = "torch-nccl"
     runtime = "torch on a fake GPU, by NCCL"
