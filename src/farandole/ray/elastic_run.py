@@ -94,7 +94,7 @@ def run(
 
 
 def launch_of_call(elastic: Elastic) -> LaunchSpec:
-    """Return the launch of a function, within limits."""
+    """Return the launch of a function, with the job's limits."""
     return LaunchSpec(call_command(), elastic.min_size, elastic=elastic, dialed=_HOSTS)
 
 

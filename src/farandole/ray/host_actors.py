@@ -1,9 +1,9 @@
 """The hosts of an elastic job on a Ray cluster: actors that have the resources, and dial the launcher in the driver.
 
-Each actor has room for one worker. The least number of workers is one placement group, all or nothing; each further one
-is a placement group of its own. A group that Ray cannot place yet is the demand that an autoscaler sees. If a node is
-lost, Ray places its bundles elsewhere and starts the actors again, which dial under new names. If Ray says before that
-a node is about to go (it *drains* the node), the worker there leaves at the end of a step.
+Each actor has room for one worker. The minimum number of workers is one placement group, all or nothing; each further
+worker has its own placement group. A group that Ray cannot place yet is the demand that an autoscaler sees. If a node
+is lost, Ray places its bundles elsewhere and starts the actors again, which dial under new names. If Ray says before
+that a node is about to go (it *drains* the node), the worker there leaves at the end of a step.
 """
 
 from __future__ import annotations

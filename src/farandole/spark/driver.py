@@ -179,7 +179,7 @@ def _outcome(job: BackgroundJob, tasks: Tasks, reception: Reception) -> JobOutco
 
 
 def host_of(context: Any) -> str:
-    """Return the address at which executors reach this process.
+    """Return the address at which executors can reach this process.
 
     Raises:
         SpecError: Spark does not know an address.

@@ -59,7 +59,7 @@ def run_elastic(
         kwargs: keyword arguments.
         num_proc: the most workers of the first world, which begins with `min_num_proc` if others come later; None:
             Spark's default parallelism.
-        min_num_proc: the least number of workers; with fewer, the job waits. None: `num_proc`, or with dynamic
+        min_num_proc: the minimum number of workers; with fewer, the job waits. None: `num_proc`, or with dynamic
             allocation its minimum.
         max_num_proc: the maximum number of workers; None: `num_proc`, or with dynamic allocation its maximum.
         start_timeout: seconds that a task tries to reach the launcher; None: HOROVOD_SPARK_START_TIMEOUT, or 600.
@@ -139,7 +139,7 @@ class Slots:
             self._threads.append(start_thread(partial(self._serve, slot, number), f"farandole-{number}"))
 
     def failure(self) -> str:
-        """Return why Spark can run no tasks; "" as long as it may."""
+        """Return why Spark cannot run tasks; "": it can."""
         return self._ended or (self._failures[0] if all(self._failures) else "")
 
     def end(self, patience: float) -> None:

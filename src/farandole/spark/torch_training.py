@@ -68,7 +68,7 @@ class TorchTask(Task):
     """What a worker needs to know of the training. `trained` is the model, its optimizer, and an `Objective`."""
 
     begun: bytes | None
-    """The checkpoint from which the training goes on."""
+    """The checkpoint from which the training continues."""
     input_shapes: Sequence[Sequence[int]] | None
     label_shapes: Sequence[Sequence[int]] | None
     float_inputs: bool
