@@ -10,6 +10,7 @@ import pytest
 
 from farandole.control.agent.command_check import python_script
 from farandole.control.agent.gpus import visible_gpus
+from farandole.control.launcher.job.dialed_hosts import DialedHosts
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.machine import Machine
 from farandole.control.launcher.job.spec import LaunchSpec, check_command, read_exports
@@ -186,6 +187,12 @@ def test_plan_of_two_hosts() -> None:
     whole = json.loads(as_json(plan))
     assert whole["hosts"][1]["workers"][0]["rank"] == 2
     assert "hidden" not in as_json(plan) and "c0ffee" not in as_json(plan)
+
+
+def test_host_that_dials_is_started_by_no_command() -> None:
+    spec = LaunchSpec(("python", "train.py"), 1, hosts=(Host("task-0", 1),), dialed=DialedHosts())
+    plan = make_plan(spec, BIG, Identity(), {"task-0": Site(local=False, cores=4)})
+    assert "\nhost task-0 (4 cores), which dials this launcher\n" in render(plan)
 
 
 def test_several_networks_are_used_in_turn_when_they_are_named() -> None:

@@ -31,7 +31,8 @@ def render(plan: LaunchPlan) -> str:
 
 def _render_host(plan: LaunchPlan, host: HostPlan) -> list[str]:
     cores = count(host.cores, "core") if host.cores else "cores not yet known"
-    lines = [f"host {host.name} ({cores}), started by {host.started_by}"]
+    how = f"started by {host.started_by}" if host.started_by else "which dials this launcher"
+    lines = [f"host {host.name} ({cores}), {how}"]
     if host.directory != plan.directory:
         lines += [f"  directory {host.directory}"]
     lines += [f"  network {name}: {' '.join(addresses)}" for name, addresses in host.networks]

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from farandole.base.display.wording import count
+from farandole.control.launcher.job.dialed_hosts import DialedHosts
 from farandole.control.launcher.job.host_list import Host, with_slots
 from farandole.control.launcher.job.machine import Machine
 from farandole.control.launcher.job.spec import LaunchSpec, read_exports
@@ -144,7 +145,6 @@ def _plan_host(
     if host.python and not host.directory:
         path = machine.environment.get("PATH", os.defpath)
         environment["PATH"] = os.pathsep.join([os.path.dirname(host.python), path])
-    starter = local_command(host.python) if site.local else ssh_command(host, spec.ssh)
     return HostPlan(
         name=host.label,
         cores=site.cores,
@@ -153,9 +153,17 @@ def _plan_host(
         command=_command_on(host, site.command or spec.command),
         directory=site.directory or host.directory or machine.directory,
         environment=environment,
-        started_by=shlex.join(starter).replace(sys.executable, "python"),
+        started_by=_starter(spec, host, site),
         networks=site.networks,
     )
+
+
+def _starter(spec: LaunchSpec, host: Host, site: Site) -> str:
+    """Return the command that starts the agent of a host; "" if the host dials the launcher."""
+    if isinstance(spec.access, DialedHosts):
+        return ""
+    starter = local_command(host.python) if site.local else ssh_command(host, spec.ssh)
+    return shlex.join(starter).replace(sys.executable, "python")
 
 
 def _devices_beside(host: Host, used: Sequence[Host]) -> list[str]:

@@ -66,7 +66,7 @@ class HostPlan:
     directory: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     started_by: str = ""
-    """The command that starts its agent."""
+    """The command that starts its agent; "": the host dials the launcher."""
     networks: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """The networks of the host, as in `Site`."""
 
