@@ -14,10 +14,13 @@
 //  - A data connection may end before the cause has come over the control channel. So a link that ends is only
 //    suspicious, until the control channel has ended as well, or half of the failure deadline has passed.
 //
-// A heartbeat comes many times a second, so the cost of a wake-up must not grow with the world: only channels that have
-// something to read are read, and only a tick looks at all peers, without a system call for most of them.
+// What is decided on is in WatchCore, without thread and sockets (watch_core.h); here are the channels, the waits and
+// the orders of other threads.
 //
-// It has more fields than most classes: those that other threads write, and what its own thread knows of each peer.
+// A heartbeat comes many times a second, so the cost of a wake-up must not grow with the world: only channels that have
+// something to read are read, and a tick looks at neighbours only.
+//
+// It has more fields than most classes: those that other threads write, and what its own thread has of each peer.
 #pragma once
 
 #include <sys/epoll.h>
@@ -30,6 +33,7 @@
 
 #include "base/mutex.h"
 #include "transport/control.h"
+#include "transport/watch_core.h"
 #include "transport/world_status.h"
 
 namespace farandole::transport {
@@ -37,7 +41,7 @@ namespace farandole::transport {
 struct Watched {
   int rank = -1;
   ControlChannel control;
-  bool left = false;  // it has said goodbye
+  bool left = false;  // it has said goodbye already
 };
 
 class Watch {
@@ -64,12 +68,9 @@ class Watch {
 
  private:
   struct Peer {
-    Watched watched;
-    bool neighbour = false;
-    bool ended = false;
+    int rank = -1;
+    ControlChannel control;
     bool awaits_room = false;  // for what is unsent
-    int64_t heard_ns = 0;      // when its last frame came
-    int64_t suspect_ns = 0;    // when a link to it ended; 0: not
   };
 
   static constexpr int kNobody = -1;
@@ -95,30 +96,24 @@ class Watch {
   // Lets the wait end, too, when what is unsent can be sent.
   void follow_room(Peer& peer) noexcept;
   void handle_death(int rank);
-  void handle_frame(Peer& peer, const ControlFrame& frame);
-  void lose(const Peer& peer, Sign sign);
   void tick();
-  void restart_clocks(int64_t now);
+  void revoke(std::optional<Cause> cause);
   void send_to_all(const ControlFrame& frame);
   void flush_all(int64_t until_ns);
   bool all_sent() const;
+  Peer& peer_of(int rank) noexcept;
   void add_to_epoll(int fd, uint64_t number);
   void wake() noexcept;
 
-  const int rank_;
-  const int64_t deadline_ns_;
-  const int64_t tick_ns_;
   WorldStatus& world_status_;
   const int wake_fd_;
 
   // The watch thread only.
+  WatchCore core_;
   std::vector<Peer> peers_;  // in ascending order of their ranks
   const PrivateFd epoll_fd_;
   std::vector<epoll_event> events_;
   std::vector<size_t> readable_;  // positions in peers_
-  int64_t next_tick_ns_;
-  bool left_ = false;        // our goodbye was sent: nothing more is a loss
-  bool cause_sent_ = false;  // to all
 
   Orders orders_;
   base::Mutex mutex_;

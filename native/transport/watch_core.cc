@@ -1,0 +1,151 @@
+#include "transport/watch_core.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace farandole::transport {
+namespace {
+
+constexpr int64_t kTickNs = 100'000'000;
+// A heartbeat must fit several times into the deadline, however short that is.
+constexpr int64_t kTicksInDeadline = 5;
+constexpr int kNeighbourDistance = 2;
+
+bool is_neighbour(int rank, int other, int size) {
+  const int distance = std::abs(rank - other);
+  return rank != other && std::min(distance, size - distance) <= kNeighbourDistance;
+}
+
+}  // namespace
+
+WatchCore::WatchCore(int rank, int size, double deadline_seconds, int64_t now_ns)
+    : rank_(rank),
+      deadline_ns_(std::max<int64_t>(static_cast<int64_t>(deadline_seconds * 1e9), 1'000'000)),
+      tick_ns_(std::min(kTickNs, deadline_ns_ / kTicksInDeadline)),
+      states_(static_cast<size_t>(size)),
+      next_tick_ns_(now_ns) {
+  for (int other = 0; other < size; ++other) {
+    if (is_neighbour(rank, other, size)) {
+      neighbours_.push_back({other, now_ns});
+    }
+  }
+}
+
+std::optional<Cause> WatchCore::receive(int from, const ControlFrame& frame, int64_t now_ns) {
+  for (Neighbour& neighbour : neighbours_) {
+    if (neighbour.rank == from) {
+      neighbour.heard_ns = now_ns;
+    }
+  }
+  if (frame.kind == ControlKind::kGoodbye) {
+    state(from).left = true;
+  } else if (frame.kind == ControlKind::kRevoke && !left_) {
+    return cause_of(frame);
+  } else if (frame.kind == ControlKind::kAbandon && !left_) {
+    // The world formed here, but not there: a rank fell silent when it had told some that it was ready, and some not.
+    return Cause{.rank = frame.rank, .sign = Sign::kSilent, .text = frame.text};
+  }
+  return std::nullopt;
+}
+
+std::optional<Cause> WatchCore::end(int rank, Sign sign) {
+  state(rank).ended = true;
+  return loss_of(rank, sign);
+}
+
+void WatchCore::suspect(int rank, Sign sign, int64_t now_ns) {
+  const auto at = std::ranges::lower_bound(suspects_, rank, {}, &Suspect::rank);
+  if (at != suspects_.end() && at->rank == rank) {
+    at->sign = sign;
+  } else {
+    suspects_.insert(at, {rank, sign, now_ns});
+  }
+}
+
+std::optional<Cause> WatchCore::loss_of(int rank, Sign sign) const {
+  if (left_ || state(rank).left) {
+    return std::nullopt;
+  }
+  return Cause{.rank = rank, .sign = sign, .text = describe_loss(rank, sign)};
+}
+
+WatchCore::Tick WatchCore::tick(int64_t now_ns) {
+  if (now_ns - next_tick_ns_ > deadline_ns_ / 2) {
+    restart_clocks(now_ns);
+  }
+  next_tick_ns_ = now_ns + tick_ns_;
+  if (over_) {
+    return {};
+  }
+  Tick tick{.cause = first_loss(now_ns), .beats = {}};
+  for (const Neighbour& neighbour : neighbours_) {
+    if (!has_ended(neighbour.rank)) {
+      tick.beats.push_back(neighbour.rank);
+    }
+  }
+  return tick;
+}
+
+// Of the lowest rank; of two signs of one rank, the end of its link, which says more than silence.
+std::optional<Cause> WatchCore::first_loss(int64_t now_ns) const {
+  std::optional<Cause> first;
+  const auto weigh = [&](int rank, Sign sign) {
+    if (has_ended(rank) || (first && first->rank <= rank)) {
+      return;
+    }
+    if (auto cause = loss_of(rank, sign)) {
+      first = std::move(cause);
+    }
+  };
+  for (const Suspect& suspect : suspects_) {
+    if (now_ns - suspect.since_ns > deadline_ns_ / 2) {
+      weigh(suspect.rank, suspect.sign);
+    }
+  }
+  for (const Neighbour& neighbour : neighbours_) {
+    if (now_ns - neighbour.heard_ns > deadline_ns_) {
+      weigh(neighbour.rank, Sign::kSilent);
+    }
+  }
+  return first;
+}
+
+// A tick that comes far too late: this machine or process was stopped, not the others. What they
+// sent meanwhile may not be read yet.
+void WatchCore::restart_clocks(int64_t now_ns) {
+  for (Neighbour& neighbour : neighbours_) {
+    neighbour.heard_ns = now_ns;
+  }
+  for (Suspect& suspect : suspects_) {
+    suspect.since_ns = now_ns;
+  }
+}
+
+// A worker that has said goodbye has nothing to do with it any more; the others may still finish their last work.
+std::optional<ControlFrame> WatchCore::spread(const Cause& cause) {
+  if (over_) {
+    return std::nullopt;
+  }
+  over_ = true;
+  return left_ ? std::nullopt : std::optional(revoke_frame(cause));
+}
+
+std::optional<ControlFrame> WatchCore::leave() {
+  if (left_) {
+    return std::nullopt;
+  }
+  left_ = true;
+  return ControlFrame(ControlKind::kGoodbye);
+}
+
+std::vector<int> WatchCore::running() const {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < static_cast<int>(states_.size()); ++rank) {
+    if (rank != rank_ && !state(rank).ended && !state(rank).left) {
+      ranks.push_back(rank);
+    }
+  }
+  return ranks;
+}
+
+}  // namespace farandole::transport

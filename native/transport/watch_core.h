@@ -1,0 +1,87 @@
+// What the watch of one worker decides: when another worker of the world is lost, and what the others are told of it.
+// No threads, no I/O, no clock: whoever drives it says what was received, what has ended and how late it is, and does
+// what it answers. Watch drives it with sockets and a thread (watch.h has the rules of the protocol); a simulation
+// drives thousands with messages that are only counted.
+//
+// Times are nanoseconds of any one clock. Its work for a frame and for a tick does not grow with the world, but for the
+// frames that it has sent to all.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "transport/control.h"
+#include "transport/world_status.h"
+
+namespace farandole::transport {
+
+class WatchCore {
+ public:
+  WatchCore(int rank, int size, double deadline_seconds, int64_t now_ns);
+
+  int64_t deadline_ns() const noexcept { return deadline_ns_; }
+  // When tick() is due.
+  int64_t next_tick_ns() const noexcept { return next_tick_ns_; }
+
+  // --- What has happened. A cause that is returned is the world's end, unless the world has ended before: in either
+  // case, spread() is called next.
+  std::optional<Cause> receive(int from, const ControlFrame& frame, int64_t now_ns);
+  // Nothing more comes from this worker. Only what it sent before tells whether that is a loss.
+  std::optional<Cause> end(int rank, Sign sign);
+  // A data link to it has ended. Its control channel may still bring the reason.
+  void suspect(int rank, Sign sign, int64_t now_ns);
+
+  struct Tick {
+    std::optional<Cause> cause;
+    std::vector<int> beats;  // the ranks to which a heartbeat is due
+  };
+  Tick tick(int64_t now_ns);
+
+  // --- What all workers that have not ended are to be told; none: nothing, or they have been told.
+  // The world has ended, here or elsewhere.
+  std::optional<ControlFrame> spread(const Cause& cause);
+  // This worker leaves in good order.
+  std::optional<ControlFrame> leave();
+
+  // From now on nothing is a loss: this worker has nothing more to do with its world.
+  void stop_judging() noexcept { left_ = true; }
+  bool is_over() const noexcept { return over_; }
+  bool has_left() const noexcept { return left_; }
+  bool has_ended(int rank) const noexcept { return state(rank).ended; }
+  // The ranks of which neither a goodbye nor the end was seen.
+  std::vector<int> running() const;
+
+ private:
+  struct PeerState {
+    bool ended : 1 = false;
+    bool left : 1 = false;  // it has said goodbye
+  };
+  struct Neighbour {
+    int rank;
+    int64_t heard_ns;  // when its last frame came
+  };
+  struct Suspect {
+    int rank;
+    Sign sign;
+    int64_t since_ns;
+  };
+
+  PeerState& state(int rank) noexcept { return states_[static_cast<size_t>(rank)]; }
+  const PeerState& state(int rank) const noexcept { return states_[static_cast<size_t>(rank)]; }
+  std::optional<Cause> loss_of(int rank, Sign sign) const;
+  std::optional<Cause> first_loss(int64_t now_ns) const;
+  void restart_clocks(int64_t now_ns);
+
+  const int rank_;
+  const int64_t deadline_ns_;
+  const int64_t tick_ns_;
+  std::vector<PeerState> states_;      // by rank
+  std::vector<Neighbour> neighbours_;  // in ascending order of their ranks, as are the next
+  std::vector<Suspect> suspects_;
+  int64_t next_tick_ns_;
+  bool left_ = false;  // our goodbye was sent: nothing more is a loss
+  bool over_ = false;  // the world has ended
+};
+
+}  // namespace farandole::transport

@@ -1,0 +1,147 @@
+// What the watch decides, without threads, sockets and clock: times are plain numbers.
+#include "transport/watch_core.h"
+
+#include <gtest/gtest.h>
+
+namespace farandole::transport {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+constexpr double kDeadlineSeconds = 1.0;
+constexpr int64_t kDeadline = 1'000 * kMs;
+constexpr int64_t kTick = 100 * kMs;
+
+const ControlFrame kHeartbeat(ControlKind::kHeartbeat);
+const ControlFrame kGoodbye(ControlKind::kGoodbye);
+
+// Ticks in time until then, and gives the first cause; the ranks in `live` send a heartbeat before each tick.
+std::optional<Cause> tick_until(WatchCore& core, int64_t until_ns, const std::vector<int>& live) {
+  while (core.next_tick_ns() <= until_ns) {
+    const int64_t now = core.next_tick_ns();
+    for (const int rank : live) {
+      EXPECT_FALSE(core.receive(rank, kHeartbeat, now));
+    }
+    if (auto cause = core.tick(now).cause) {
+      return cause;
+    }
+  }
+  return std::nullopt;
+}
+
+TEST(WatchCore, HeartbeatsGoToTwoNeighboursOnEachSide) {
+  const auto beats = [](int rank, int size) { return WatchCore(rank, size, kDeadlineSeconds, 0).tick(0).beats; };
+  EXPECT_EQ(beats(0, 8), (std::vector<int>{1, 2, 6, 7}));
+  EXPECT_EQ(beats(5, 1024), (std::vector<int>{3, 4, 6, 7}));
+  EXPECT_EQ(beats(1, 4), (std::vector<int>{0, 2, 3}));
+  EXPECT_EQ(beats(0, 2), (std::vector<int>{1}));
+  EXPECT_TRUE(beats(0, 1).empty());
+}
+
+TEST(WatchCore, HeartbeatFitsFiveTimesIntoShortDeadline) {
+  WatchCore core(0, 2, 0.05, 0);
+  core.tick(0);
+  EXPECT_EQ(core.next_tick_ns(), 10 * kMs);
+}
+
+TEST(WatchCore, ClosedChannelIsLossUnlessGoodbyeCameBefore) {
+  WatchCore core(0, 4, kDeadlineSeconds, 0);
+  EXPECT_FALSE(core.receive(2, kGoodbye, 0));
+  EXPECT_FALSE(core.end(2, Sign::kClosed));
+  const auto cause = core.end(3, Sign::kClosed);
+  ASSERT_TRUE(cause);
+  EXPECT_EQ(cause->rank, 3);
+  EXPECT_EQ(cause->text, describe_loss(3, Sign::kClosed));
+  EXPECT_EQ(core.running(), std::vector<int>{1});
+}
+
+TEST(WatchCore, SilentNeighbourIsLostAfterDeadlineAndNotBefore) {
+  WatchCore core(0, 8, kDeadlineSeconds, 0);
+  EXPECT_FALSE(tick_until(core, kDeadline, {1, 6, 7}));
+  const auto cause = tick_until(core, kDeadline + kTick, {1, 6, 7});
+  ASSERT_TRUE(cause);
+  EXPECT_EQ(cause->rank, 2);
+  EXPECT_EQ(cause->sign, Sign::kSilent);
+}
+
+TEST(WatchCore, RankThatIsNoNeighbourMayBeSilent) {
+  WatchCore core(0, 8, kDeadlineSeconds, 0);
+  EXPECT_FALSE(tick_until(core, 10 * kDeadline, {1, 2, 6, 7}));
+}
+
+TEST(WatchCore, LateTickBlamesNobodyForWhatIsNotReadYet) {
+  WatchCore core(0, 4, kDeadlineSeconds, 0);
+  core.tick(0);
+  core.suspect(2, Sign::kClosed, 0);
+  EXPECT_FALSE(core.tick(5 * kDeadline).cause) << "this process was stopped, not the others";
+  const auto cause = tick_until(core, 7 * kDeadline, {1, 3});
+  ASSERT_TRUE(cause);
+  EXPECT_EQ(cause->rank, 2);
+}
+
+TEST(WatchCore, EndedLinkIsOnlySuspiciousForHalfTheDeadline) {
+  WatchCore core(0, 4, kDeadlineSeconds, 0);
+  core.suspect(2, Sign::kClosed, 0);
+  EXPECT_FALSE(tick_until(core, kDeadline / 2, {1, 2, 3}));
+  const auto cause = tick_until(core, kDeadline / 2 + kTick, {1, 2, 3});
+  ASSERT_TRUE(cause);
+  EXPECT_EQ(cause->rank, 2);
+  EXPECT_EQ(cause->sign, Sign::kClosed);
+}
+
+TEST(WatchCore, SecondSuspicionKeepsTimeOfFirst) {
+  WatchCore core(0, 4, kDeadlineSeconds, 0);
+  core.suspect(2, Sign::kClosed, 0);
+  core.suspect(2, Sign::kBroken, kDeadline / 2);
+  const auto cause = tick_until(core, kDeadline / 2 + kTick, {1, 2, 3});
+  ASSERT_TRUE(cause);
+  EXPECT_EQ(cause->sign, Sign::kBroken);
+}
+
+TEST(WatchCore, CauseIsSpreadOnceAndUnchanged) {
+  WatchCore core(0, 4, kDeadlineSeconds, 0);
+  const Cause cause{.rank = 2, .sign = Sign::kStalled, .text = "words of another rank"};
+  const auto received = core.receive(1, revoke_frame(cause), 0);
+  ASSERT_TRUE(received);
+  const auto frame = core.spread(*received);
+  ASSERT_TRUE(frame);
+  EXPECT_EQ(frame->kind, ControlKind::kRevoke);
+  EXPECT_EQ(frame->rank, cause.rank);
+  EXPECT_EQ(frame->sign, cause.sign);
+  EXPECT_EQ(frame->text, cause.text);
+  EXPECT_TRUE(core.is_over());
+  EXPECT_FALSE(core.spread({.rank = 3, .sign = Sign::kClosed, .text = "a later one"}));
+  EXPECT_TRUE(core.tick(0).beats.empty()) << "the world is over";
+}
+
+TEST(WatchCore, AbandonNamesRankThatFellSilent) {
+  WatchCore core(0, 4, kDeadlineSeconds, 0);
+  ControlFrame abandon(ControlKind::kAbandon, "did not form");
+  abandon.rank = 3;
+  const auto cause = core.receive(1, abandon, 0);
+  ASSERT_TRUE(cause);
+  EXPECT_EQ(cause->rank, 3);
+  EXPECT_EQ(cause->sign, Sign::kSilent);
+}
+
+TEST(WatchCore, WorkerThatHasLeftNoticesNoLossAndSpreadsNone) {
+  WatchCore core(0, 4, kDeadlineSeconds, 0);
+  const auto frame = core.leave();
+  ASSERT_TRUE(frame);
+  EXPECT_EQ(frame->kind, ControlKind::kGoodbye);
+  EXPECT_FALSE(core.leave()) << "once";
+  EXPECT_FALSE(core.end(1, Sign::kClosed));
+  EXPECT_FALSE(core.receive(2, revoke_frame({.rank = 1, .sign = Sign::kClosed, .text = "lost"}), 0));
+  EXPECT_FALSE(core.spread({.rank = 1, .sign = Sign::kClosed, .text = "lost"}));
+}
+
+TEST(WatchCore, TickThatFindsSeveralLossesNamesLowestRank) {
+  WatchCore core(0, 4, kDeadlineSeconds, 0);
+  core.suspect(3, Sign::kClosed, 0);
+  core.suspect(2, Sign::kClosed, 0);
+  const auto cause = tick_until(core, kDeadline, {1, 2, 3});
+  ASSERT_TRUE(cause);
+  EXPECT_EQ(cause->rank, 2);
+}
+
+}  // namespace
+}  // namespace farandole::transport
