@@ -73,7 +73,7 @@ MeshSetup::MeshSetup(const SetupContext& context, const World& world, const std:
       hello_(hello_of(world)),
       peers_(contacts.size()),
       incoming_(context_.listeners, world.secret, hello_, size(), deadline),
-      shares_(contacts.size(), std::vector<bool>(contacts.size())),
+      core_(world.rank, static_cast<int>(contacts.size()), world.generation),
       death_watch_start_(base::Deadline::after_seconds(kDeathWatchAfterSeconds)) {
   for (int rank = 0; rank < size(); ++rank) {
     Peer& peer = peers_[static_cast<size_t>(rank)];
@@ -93,7 +93,7 @@ LinkedWorld MeshSetup::run() {
     announce();
     while (!complete()) {
       if (give_up().passed()) {
-        run_out_of_time();
+        throw core_.timeout();
       }
       watch_next_peer();
       wait();
@@ -113,19 +113,13 @@ LinkedWorld MeshSetup::run() {
 }
 
 bool MeshSetup::complete() const {
-  return std::all_of(peers_.begin(), peers_.end(), [this](const Peer& peer) {
-    return peer.rank == world_.rank || (peer.ready && announced_ && !peer.linked.control.has_unsent());
-  });
-}
-
-bool MeshSetup::lacks_a_link() const {
-  return std::any_of(peers_.begin(), peers_.end(),
-                     [this](const Peer& peer) { return peer.rank != world_.rank && !peer.is_linked(); });
+  return core_.all_are_ready() &&
+         std::ranges::none_of(peers_, [](const Peer& peer) { return peer.linked.control.has_unsent(); });
 }
 
 // A worker that lacks a link knows which rank does not come, and says so a little before the others run out of time:
 // they see only that some are not ready, and would blame those that wait as they do.
-const base::Deadline& MeshSetup::give_up() const { return lacks_a_link() ? early_deadline_ : deadline_; }
+const base::Deadline& MeshSetup::give_up() const { return core_.lacks_a_link() ? early_deadline_ : deadline_; }
 
 // Begins the dials that are due, waits for the next event, then moves what is not yet proven.
 void MeshSetup::wait() {
@@ -216,8 +210,8 @@ void MeshSetup::watch_next_peer() {
 void MeshSetup::handle_deaths() {
   for (const Peer& peer : peers_) {
     const auto memory = peer.linked.link == nullptr ? nullptr : peer.linked.link->memory();
-    if (memory != nullptr && !peer.linked.left && has_died(memory->view())) {
-      lose(peer, Sign::kClosed);
+    if (memory != nullptr && has_died(memory->view())) {
+      obey(core_.die(peer.rank));
     }
   }
 }
@@ -232,7 +226,7 @@ void MeshSetup::settle_dials() {
                                  hello_to(hello_, peer.rank, Channel::kData), deadline_);
         }
       }
-      peer.refusal = peer.control_dial->refusal();
+      core_.refuse(peer.rank, peer.control_dial->refusal());
     }
     if (peer.data_dial.has_value()) {
       if (auto reached = peer.data_dial->settle(base::now_ns()); reached.has_value()) {
@@ -256,30 +250,30 @@ void MeshSetup::settle_incoming() {
       [this](const Handshake& handshake) { note_refusal(handshake); });
 }
 
-// Only a hint for the message at the deadline, because a refused hello may contain anything.
+// Whatever a refused hello contains.
 void MeshSetup::note_refusal(const Handshake& handshake) {
   const int from = handshake.hello().from;
   if (is_explained(handshake.refusal()) && from > world_.rank && from < size()) {
-    peers_[static_cast<size_t>(from)].refusal = handshake.refusal();
+    core_.refuse(from, handshake.refusal());
   }
 }
 
 // A later connection replaces an earlier one: the other side makes one only when the earlier failed for it.
 void MeshSetup::join_control(Peer& peer, PrivateFd fd, bool over_unix, bool connector) {
+  const LinkKind& kind = kind_of_link(self_, *peer.contact, over_unix);
   peer.linked = LinkedPeer{};
   peer.linked.control = ControlChannel(std::move(fd));
-  peer.mutual = connector;
-  peer.ready = false;
   peer.readable = false;
-  peer.kind = &kind_of_link(self_, *peer.contact, over_unix);
-  peer.linked.link = peer.kind->begin(context_.links, *peer.contact, peer.linked.control, connector);
+  core_.join(peer.rank, connector, kind.shares_memory);
+  peer.linked.link = kind.begin(context_.links, *peer.contact, peer.linked.control, connector);
 }
 
 // A data connection without a control connection belongs to one that has ended since.
 void MeshSetup::join_data(Peer& peer, PrivateFd fd) {
   if (peer.linked.link != nullptr && peer.linked.link->wants_data_connection()) {
     peer.linked.link->take_data_connection(std::move(fd));
-    peer.mutual = true;
+    core_.prove(peer.rank);
+    core_.link(peer.rank);
   }
 }
 
@@ -288,10 +282,9 @@ void MeshSetup::read(Peer& peer) {
     return;
   }
   while (const auto frame = peer.linked.control.receive()) {
-    peer.mutual = true;
-    handle_frame(peer, *frame);
+    obey(core_.receive(peer.rank, *frame));
   }
-  if (const auto sign = peer.linked.control.ended(); sign.has_value() && !peer.linked.left) {
+  if (const auto sign = peer.linked.control.ended(); sign.has_value()) {
     handle_end(peer, *sign);
   }
 }
@@ -308,84 +301,47 @@ bool MeshSetup::finish_exchange(Peer& peer) {
       handle_end(peer, Sign::kClosed);
       return false;
     case Exchange::kBroken:
-      lose(peer, Sign::kBroken);
+      core_.prove(peer.rank);  // only one of us sends what could be broken
+      handle_end(peer, Sign::kBroken);
+      return false;
     case Exchange::kDone:
-      peer.mutual = true;
+      core_.prove(peer.rank);
+      core_.link(peer.rank);
   }
   return true;
 }
 
-// The worker that has made this connection may have given up before it knew that it is proven here. Then it lives, and
-// is only not linked. If it has died instead, those that have met it know, and its launcher does.
 void MeshSetup::handle_end(Peer& peer, Sign sign) {
-  if (peer.mutual) {
-    lose(peer, sign);
-  }
-  peer.linked = LinkedPeer{};
-}
-
-void MeshSetup::handle_frame(Peer& peer, const ControlFrame& frame) {
-  switch (frame.kind) {
-    case ControlKind::kReady:
-      peer.ready = true;
-      shares_[static_cast<size_t>(peer.rank)] = unpack_row(frame.text, size());
-      break;
-    case ControlKind::kRevoke:
-      lose(cause_of(frame));
-    case ControlKind::kAbandon:
-      throw Error(Code::kTimeout, frame.text, frame.rank);
-    case ControlKind::kGoodbye:
-      peer.linked.left = true;
-      break;
-    case ControlKind::kHeartbeat:
-      break;
+  obey(core_.end(peer.rank, sign));
+  if (!core_.has_left(peer.rank)) {
+    peer.linked = LinkedPeer{};
   }
 }
 
-// Called once, when there is a link to every other worker.
 void MeshSetup::announce() {
-  if (announced_ || lacks_a_link()) {
-    return;
-  }
-  announced_ = true;
-  std::vector<bool> row(peers_.size());
-  for (const Peer& peer : peers_) {
-    row[static_cast<size_t>(peer.rank)] = peer.rank == world_.rank || peer.kind->shares_memory;
-  }
-  shares_[static_cast<size_t>(world_.rank)] = row;
+  const auto frame = core_.announce();
   for (Peer& peer : peers_) {
-    if (peer.rank != world_.rank) {
-      peer.linked.control.send(ControlFrame(ControlKind::kReady, pack_row(row)));
+    if (frame.has_value() && peer.rank != world_.rank) {
+      peer.linked.control.send(*frame);
     }
   }
 }
 
 LinkedWorld MeshSetup::finish() {
   LinkedWorld world;
-  world.hosts = group_hosts(shares_);
+  world.hosts = core_.hosts();
   for (Peer& peer : peers_) {
+    world.left.push_back(core_.has_left(peer.rank));
     world.peers.push_back(std::move(peer.linked));
   }
   return world;
 }
 
-void MeshSetup::lose(Cause cause) {
-  context_.pending_world.world_status.revoke(std::move(cause));
-  throw context_.pending_world.world_status.error();
-}
-
-void MeshSetup::lose(const Peer& peer, Sign sign) {
-  lose({.rank = peer.rank, .sign = sign, .text = describe_loss(peer.rank, sign)});
-}
-
-void MeshSetup::run_out_of_time() {
-  std::vector<UnreadyRank> unready;
-  for (const Peer& peer : peers_) {
-    if (peer.rank != world_.rank && !peer.ready) {
-      unready.push_back({.rank = peer.rank, .linked = peer.is_linked(), .refusal = peer.refusal});
-    }
+void MeshSetup::obey(std::optional<Cause> cause) {
+  if (cause.has_value()) {
+    context_.pending_world.world_status.revoke(*std::move(cause));
+    throw context_.pending_world.world_status.error();
   }
-  throw setup_timeout(world_.generation, world_.rank, unready);
 }
 
 // Best effort: the frames are small, and these sockets have carried very little.

@@ -7,7 +7,8 @@
 // All waits are one poll(2). It ends at once when the world is revoked, from whichever thread, and when a worker of
 // this host that is linked already has died, however large it is (see lifeline.h).
 //
-// A worker that was proven and closes again is lost, and the world with it.
+// A worker that was proven and closes again is lost, and the world with it. This and all else that is decided on is in
+// SetupCore, without sockets (setup_core.h).
 #pragma once
 
 #include <memory>
@@ -21,11 +22,11 @@
 #include "transport/control.h"
 #include "transport/dial.h"
 #include "transport/endpoint.h"
-#include "transport/hosts.h"
 #include "transport/incoming.h"
 #include "transport/lifeline.h"
 #include "transport/link_kind.h"
 #include "transport/pending_world.h"
+#include "transport/setup_core.h"
 
 namespace farandole::transport {
 
@@ -39,13 +40,13 @@ struct SetupContext {
 // One other worker, to which we are linked.
 struct LinkedPeer {
   ControlChannel control;
-  bool left = false;  // it has already said goodbye again
   std::unique_ptr<LinkSetup> link;
 };
 
 struct LinkedWorld {
   std::vector<LinkedPeer> peers;  // by rank; one's own is empty
   std::vector<int> hosts;         // see Mesh::hosts()
+  std::vector<bool> left;         // by rank: it has already said goodbye again
 };
 
 // It has more methods than most classes: one for each thing that can happen at the one poll(2), and each may concern
@@ -67,20 +68,14 @@ class MeshSetup {
     const Contact* contact = nullptr;
     std::optional<Dial> control_dial;
     std::optional<Dial> data_dial;
-    const LinkKind* kind = nullptr;  // of the control connection that came last
     LinkedPeer linked;
-    bool mutual = false;    // the other side has taken this connection for proven, too
-    bool ready = false;     // it has said that it is linked to all
     bool readable = false;  // its control channel has something to read
-    Refusal refusal = Refusal::kNone;
 
-    bool is_linked() const noexcept { return linked.control && linked.link->complete(); }
     bool is_gone() const noexcept { return linked.control.ended().has_value(); }
   };
 
   int size() const noexcept { return static_cast<int>(peers_.size()); }
   bool complete() const;
-  bool lacks_a_link() const;
   const base::Deadline& give_up() const;
 
   void wait();
@@ -96,14 +91,12 @@ class MeshSetup {
   void join_data(Peer& peer, PrivateFd fd);
   void read(Peer& peer);
   bool finish_exchange(Peer& peer);
-  void handle_frame(Peer& peer, const ControlFrame& frame);
   void handle_end(Peer& peer, Sign sign);
   void announce();
   LinkedWorld finish();
 
-  [[noreturn]] void lose(Cause cause);
-  [[noreturn]] void lose(const Peer& peer, Sign sign);
-  [[noreturn]] void run_out_of_time();
+  // Ends the world, if there is a cause.
+  void obey(std::optional<Cause> cause);
   void send_failure(const base::Error& error);
 
   const SetupContext context_;
@@ -114,8 +107,7 @@ class MeshSetup {
   const Hello hello_;                    // this worker's, without the receiver
   std::vector<Peer> peers_;
   IncomingConnections incoming_;
-  Sharing shares_;
-  bool announced_ = false;
+  SetupCore core_;
   const base::Deadline death_watch_start_;
   const Mapping* watched_memory_ = nullptr;  // whose lifeline the watcher waits for
   std::unique_ptr<PeerDeathWatcher> death_watcher_;

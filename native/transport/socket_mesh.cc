@@ -24,7 +24,7 @@ SocketMesh::SocketMesh(const EndpointSettings& settings, const World& world, Lin
   for (int rank = 0; rank < size(); ++rank) {
     if (rank != rank_) {
       LinkedPeer& peer = linked.peers[at(rank)];
-      watched.push_back({.rank = rank, .control = std::move(peer.control), .left = peer.left});
+      watched.push_back({.rank = rank, .control = std::move(peer.control), .left = linked.left[at(rank)]});
     }
   }
   if (!watched.empty()) {

@@ -1,0 +1,99 @@
+#include "transport/setup_core.h"
+
+#include "transport/setup_timeout.h"
+
+namespace farandole::transport {
+
+using base::Code;
+using base::Error;
+
+SetupCore::SetupCore(int rank, int size, uint64_t generation)
+    : rank_(rank), generation_(generation), peers_(static_cast<size_t>(size)), shares_(static_cast<size_t>(size)) {}
+
+void SetupCore::reset(PeerState& peer) {
+  linked_ -= peer.linked ? 1 : 0;
+  ready_ -= peer.ready ? 1 : 0;
+  peer = {.refusal = peer.refusal};
+}
+
+void SetupCore::join(int peer, bool connector, bool shares_memory) {
+  PeerState& joined = state(peer);
+  reset(joined);
+  joined.mutual = connector;
+  joined.shares_memory = shares_memory;
+}
+
+void SetupCore::link(int peer) noexcept {
+  PeerState& linked = state(peer);
+  linked_ += linked.linked ? 0 : 1;
+  linked.linked = true;
+}
+
+std::optional<Cause> SetupCore::receive(int peer, const ControlFrame& frame) {
+  PeerState& from = state(peer);
+  from.mutual = true;
+  switch (frame.kind) {
+    case ControlKind::kReady:
+      ready_ += from.ready ? 0 : 1;
+      from.ready = true;
+      shares_[static_cast<size_t>(peer)] = unpack_row(frame.text, others() + 1);
+      break;
+    case ControlKind::kRevoke:
+      return cause_of(frame);
+    case ControlKind::kAbandon:
+      throw Error(Code::kTimeout, frame.text, frame.rank);
+    case ControlKind::kGoodbye:
+      from.left = true;
+      break;
+    case ControlKind::kHeartbeat:
+      break;
+  }
+  return std::nullopt;
+}
+
+// The worker that has made this connection may have given up before it knew that it is proven here. Then it lives, and
+// is only not linked. If it has died instead, those that have met it know, and its launcher does.
+std::optional<Cause> SetupCore::end(int peer, Sign sign) {
+  PeerState& ended = state(peer);
+  if (ended.left) {
+    return std::nullopt;
+  }
+  if (ended.mutual) {
+    return Cause{.rank = peer, .sign = sign, .text = describe_loss(peer, sign)};
+  }
+  reset(ended);
+  return std::nullopt;
+}
+
+std::optional<Cause> SetupCore::die(int peer) const {
+  if (state(peer).left) {
+    return std::nullopt;
+  }
+  return Cause{.rank = peer, .sign = Sign::kClosed, .text = describe_loss(peer, Sign::kClosed)};
+}
+
+std::optional<ControlFrame> SetupCore::announce() {
+  if (announced_ || lacks_a_link()) {
+    return std::nullopt;
+  }
+  announced_ = true;
+  std::vector<bool> row;
+  for (const PeerState& peer : peers_) {
+    row.push_back(peer.shares_memory);
+  }
+  row[static_cast<size_t>(rank_)] = true;
+  shares_[static_cast<size_t>(rank_)] = row;
+  return ControlFrame(ControlKind::kReady, pack_row(row));
+}
+
+Error SetupCore::timeout() const {
+  std::vector<UnreadyRank> unready;
+  for (int rank = 0; rank <= others(); ++rank) {
+    if (const PeerState& peer = state(rank); rank != rank_ && !peer.ready) {
+      unready.push_back({.rank = rank, .linked = peer.linked, .refusal = peer.refusal});
+    }
+  }
+  return setup_timeout(generation_, rank_, unready);
+}
+
+}  // namespace farandole::transport
