@@ -26,15 +26,17 @@ constexpr int64_t kGpuLookNs = 1'000'000;
 }  // namespace
 
 AgreementClient::AgreementClient(const Parts& parts, const Group& world)
-    : parts_(parts), rank_(parts.mesh.rank()), reported_(rank_, world, parts.recorder), fast_path_(parts.mesh) {
+    : parts_(parts),
+      rank_(parts.mesh.rank()),
+      core_(rank_, world, parts.settings.gpu == backend::GpuMode::kNccl, parts.recorder),
+      fast_path_(parts.mesh) {
   if (rank_ == 0) {
-    coordinator_.emplace(parts_.mesh.size(), parts_.settings.gpu == backend::GpuMode::kNccl);
     inspector_.emplace(parts_.settings.stall_warning_seconds, parts_.settings.stall_shutdown_seconds);
   }
 }
 
 void AgreementClient::begin() {
-  if (!coordinator_) {
+  if (core_.coordinator() == nullptr) {
     return;
   }
   Decision config;
@@ -43,7 +45,7 @@ void AgreementClient::begin() {
   config.algorithm = parts_.settings.algorithm;
   config.backend = parts_.settings.backend;
   config.gpu = parts_.settings.gpu;
-  config.knobs = parts_.tuning.begin_tuning(collective::topology_of(*reported_.group(0), parts_.mesh.hosts()));
+  config.knobs = parts_.tuning.begin_tuning(collective::topology_of(*core_.group(0), parts_.mesh.hosts()));
   issue(config);
 }
 
@@ -103,7 +105,7 @@ int64_t AgreementClient::next_stall_alarm() {
   if (!inspector_ || !inspector_->enabled()) {
     return 0;
   }
-  if (inspector_->next_ns() == 0 && coordinator_->something_waits()) {
+  if (inspector_->next_ns() == 0 && core_.coordinator()->something_waits()) {
     inspector_->watch(base::now_ns());
   }
   return inspector_->next_ns();
@@ -113,7 +115,7 @@ void AgreementClient::inspect_stalls() {
   if (const int64_t at_ns = next_stall_alarm(); at_ns == 0 || base::now_ns() < at_ns) {
     return;
   }
-  const StallInspector::Findings findings = inspector_->inspect(base::now_ns(), coordinator_->waiting());
+  const StallInspector::Findings findings = inspector_->inspect(base::now_ns(), core_.coordinator()->waiting());
   for (const int rank : findings.ask) {
     Decision query;
     query.type = Decision::Type::kStallQuery;
@@ -160,8 +162,8 @@ void AgreementClient::report_new_requests(Notify notify) {
     }
     ready.age_ns = base::now_ns() - fresh.front()->submitted_ns - later_ns / static_cast<int64_t>(fresh.size());
     for (std::unique_ptr<Pending>& pending : fresh) {
-      formations_->introduce(*reported_.group(pending->request.group), *pending, ready);
-      reported_.add(std::move(pending), ready);
+      formations_->introduce(*core_.group(pending->request.group), *pending, ready);
+      core_.reported().add(std::move(pending), ready);
     }
     fast_path_.close(next_number());  // workers that wait there for this one take the slow path too
   }
@@ -172,7 +174,7 @@ void AgreementClient::report_new_requests(Notify notify) {
 }
 
 void AgreementClient::send_ready(const Ready& ready, Notify notify) {
-  if (coordinator_) {
+  if (core_.coordinator() != nullptr) {
     count(0, ready);
   } else {
     parts_.frames.post(0, encode(ready), notify);
@@ -180,7 +182,7 @@ void AgreementClient::send_ready(const Ready& ready, Notify notify) {
 }
 
 bool AgreementClient::try_fast_path(std::unique_ptr<Pending>& pending) {
-  if (coordinator_ && parts_.recorder.events().are_read()) {
+  if (core_.coordinator() != nullptr && parts_.recorder.events().are_read()) {
     fast_path_.forbid();  // readers of events want to see when each rank was ready
   }
   const Request& request = pending->request;
@@ -188,13 +190,13 @@ bool AgreementClient::try_fast_path(std::unique_ptr<Pending>& pending) {
       request.signature.kind == Kind::kTransfer) {
     return false;
   }
-  const uint32_t bit = reported_.bit_of(request);
+  const uint32_t bit = core_.reported().bit_of(request);
   if (bit == kNoBit || !fast_path_.is_open(next_number())) {
     return false;
   }
   // Before staging, which ends with an error when the world does: then it fails with the others.
   Pending& held = fast_path_.hold({std::move(pending), bit, next_number()});
-  runner_->stage(*reported_.group(0), held);
+  runner_->stage(*core_.group(0), held);
   if (fast_path_.announce()) {
     return true;
   }
@@ -217,7 +219,7 @@ void AgreementClient::run_fast_path() {
   Decision decision;
   decision.number = request.number;
   decision.known.set(request.bit);
-  reported_.add_by_bit(std::move(request.pending), request.bit);
+  core_.reported().add_by_bit(std::move(request.pending), request.bit);
   obey(decision);
   parts_.recorder.count_fast_path_round();
 }
@@ -227,7 +229,7 @@ void AgreementClient::report_fast_path(Notify notify) {
   std::unique_ptr<Pending> pending = fast_path_.take().pending;
   ready.age_ns = base::now_ns() - pending->submitted_ns;
   pending->is_staged = false;
-  reported_.add(std::move(pending), ready);
+  core_.reported().add(std::move(pending), ready);
   send_ready(ready, notify);
 }
 
@@ -255,12 +257,13 @@ void AgreementClient::count(int rank, const Ready& ready) {
   }
   const int64_t now = base::now_ns();
   if (!parts_.recorder.events().are_read()) {
-    coordinator_->receive(rank, ready, now);
+    core_.coordinator()->receive(rank, ready, now);
     return;
   }
-  coordinator_->receive(rank, ready, now, [&](uint32_t group, const std::string& name, const Signature& signature) {
-    parts_.recorder.record_report(rank, group, name, signature, now);
-  });
+  core_.coordinator()->receive(rank, ready, now,
+                               [&](uint32_t group, const std::string& name, const Signature& signature) {
+                                 parts_.recorder.record_report(rank, group, name, signature, now);
+                               });
 }
 
 // Tells the others before obeying itself, so that they can begin.
@@ -280,17 +283,17 @@ void AgreementClient::issue(Decision decision) {
 
 void AgreementClient::receive_messages() {
   while (const auto message = parts_.frames.take_message()) {
-    if (coordinator_) {
+    if (core_.coordinator() != nullptr) {
       count(message->from, decode_ready(message->bytes));
     } else {
       obey_in_order(decode_decision(message->bytes));
     }
   }
-  if (coordinator_) {
-    for (const FormationTally::Introduced& introduced : coordinator_->formations().take_introduced()) {
+  if (core_.coordinator() != nullptr) {
+    for (const FormationTally::Introduced& introduced : core_.coordinator()->formations().take_introduced()) {
       issue(formations_->prepare(introduced));
     }
-    for (const Decision& decision : coordinator_->decide(base::now_ns())) {
+    for (const Decision& decision : core_.coordinator()->decide(base::now_ns())) {
       issue(decision);
     }
   }
@@ -309,7 +312,7 @@ void AgreementClient::end_world(const Error& why, bool certain) {
     unfinished.push_back(fast_path_.take().pending);
   }
   arrivals_.take_all(unfinished);
-  reported_.take_all(unfinished);
+  core_.reported().take_all(unfinished);
   for (auto& pending : unfinished) {
     parts_.outcomes.complete(std::move(pending), why.code(), why.what(), why.lost_rank());
   }

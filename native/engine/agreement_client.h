@@ -1,8 +1,9 @@
 // This worker's part in agreement, in one world: it reports what is ready to rank 0, obeys rank 0's decisions in their
 // order, and has what was agreed run. On rank 0 it also makes the decisions (see coordinator.h).
 //
-// Guarantees: decisions are obeyed in the order of their numbers, each once. When the world ends, in good order or by
-// end_world(), every request that was taken up is completed. After that it does nothing any more.
+// Guarantees: decisions are obeyed in the order of their numbers, each once (agreement_core.h, which has what agreement
+// is without threads and messages). When the world ends, in good order or by end_world(), every request that was taken
+// up is completed. After that it does nothing any more.
 //
 // Threads: for the thread with the progress lock.
 //
@@ -18,16 +19,15 @@
 #include <vector>
 
 #include "base/error.h"
+#include "engine/agreement_core.h"
 #include "engine/arrivals.h"
 #include "engine/bucket_runner.h"
-#include "engine/coordinator.h"
 #include "engine/fast_path.h"
 #include "engine/formations.h"
 #include "engine/messages.h"
 #include "engine/outcomes.h"
 #include "engine/pending.h"
 #include "engine/recorder.h"
-#include "engine/reported_requests.h"
 #include "engine/settings.h"
 #include "engine/stall.h"
 #include "engine/stall_query.h"
@@ -85,7 +85,7 @@ class AgreementClient {
   void revoke() noexcept;
 
  private:
-  uint32_t next_number() const noexcept { return decisions_ + 1; }
+  uint32_t next_number() const noexcept { return core_.next_number(); }
   int64_t next_stall_alarm();
 
   // --- to rank 0
@@ -111,12 +111,9 @@ class AgreementClient {
   void apply_initial_config(const Decision& decision);
   void obey_run(const Decision& decision);
   void obey_formation(const Decision& decision);
-  // What is to be run; what was refused fails.
+  // What is to be run. What else was taken has happened: groups have changed, and what was refused has failed.
   std::vector<Runnable> take_decided(const Decision& decision);
-  // `bit` is the one that the decision names it by, if it does.
-  Runnable take_agreed(uint32_t group, const Decision::Agreed& agreed, uint32_t bit, bool absent);
-  void fail_refused(uint32_t group, const Decision::Refused& refused);
-  void add_group(const Decision::Agreed& agreed);
+  void fail_refused(AgreementCore::Taken::Refused refused);
   // Others wait for this rank: says what it asked for last, and passes the query on to the program.
   void receive_stall_query(uint64_t query);
   std::string describe_last_request() const;
@@ -124,10 +121,9 @@ class AgreementClient {
   const Parts parts_;
   const int rank_;
   Arrivals arrivals_;
-  ReportedRequests reported_;
+  AgreementCore core_;
   FastPath fast_path_;
-  std::optional<Coordinator> coordinator_;  // rank 0 only, as is the next
-  std::optional<StallInspector> inspector_;
+  std::optional<StallInspector> inspector_;  // rank 0 only
   // These two exist once the initial config has come.
   std::unique_ptr<BucketRunner> runner_;
   std::optional<Formations> formations_;
@@ -138,7 +134,6 @@ class AgreementClient {
     int64_t submitted_ns = 0;
   } last_request_;
   std::vector<std::unique_ptr<Pending>> unfinished_;  // agreed on, but the world broke before they ran
-  uint32_t decisions_ = 0;                            // the number of the last one
   bool reported_leaving_ = false;
   bool is_over_ = false;
   bool everyone_finished_ = false;

@@ -15,22 +15,15 @@ using collective::Group;
 using transport::Notify;
 
 void AgreementClient::obey_in_order(const Decision& decision) {
-  if (decision.type != Decision::Type::kStallQuery) {
-    if (fast_path_.holds_request() && decision.number == decisions_ + 2) {
-      run_fast_path();
-    }
-    if (decision.number != next_number()) {
-      throw Error(Code::kInternal, "decision " + std::to_string(decision.number) + " came after decision " +
-                                       std::to_string(decisions_) + ". This is a bug of farandole's");
-    }
+  if (decision.type != Decision::Type::kStallQuery && fast_path_.holds_request() &&
+      decision.number == next_number() + 1) {
+    run_fast_path();
   }
   obey(decision);
 }
 
 void AgreementClient::obey(const Decision& decision) {
-  if (decision.type != Decision::Type::kStallQuery) {
-    decisions_ = decision.number;
-  }
+  core_.advance(decision);
   switch (decision.type) {
     case Decision::Type::kInitialConfig:
       apply_initial_config(decision);
@@ -87,7 +80,7 @@ void AgreementClient::apply_initial_config(const Decision& decision) {
 }
 
 void AgreementClient::obey_formation(const Decision& decision) {
-  const Group* const group = reported_.group(decision.group);
+  const Group* const group = core_.group(decision.group);
   if (decision.type == Decision::Type::kForm) {
     if (group != nullptr) {
       formations_->form(*group, decision);
@@ -106,10 +99,10 @@ void AgreementClient::obey_formation(const Decision& decision) {
 
 void AgreementClient::obey_run(const Decision& decision) {
   runner_->begin(decision.number);
-  if (reported_.group(decision.group) == nullptr) {
+  if (core_.group(decision.group) == nullptr) {
     return;  // not our group
   }
-  const Group group = *reported_.group(decision.group);  // a copy: the decision may remove the group
+  const Group group = *core_.group(decision.group);  // a copy: the decision may remove the group
   std::vector<Runnable> runnables = take_decided(decision);
   parts_.recorder.record_round(decision.group);
   parts_.outcomes.announce();
@@ -124,77 +117,43 @@ void AgreementClient::obey_run(const Decision& decision) {
 }
 
 std::vector<Runnable> AgreementClient::take_decided(const Decision& decision) {
-  const bool absent = std::ranges::find(decision.absent, rank_) != decision.absent.end();
-  std::vector<Runnable> runnables;
-  const auto take = [&](const Decision::Agreed& agreed, uint32_t bit) {
-    if (takes_part(agreed.signature, rank_)) {
-      runnables.push_back(take_agreed(decision.group, agreed, bit, absent));
-    }
-  };
+  AgreementCore::Taken taken;
   try {
-    decision.known.for_each([&](uint32_t bit) { take(reported_.cache(decision.group)->at(bit), bit); });
-    for (const Decision::Agreed& agreed : decision.agreed) {
-      if (agreed.bit != kNoBit) {
-        reported_.put(decision.group, agreed);
-      }
-      take(agreed, kNoBit);
-    }
-    for (const Decision::Refused& refused : decision.refused) {
-      if (std::ranges::find(refused.asked, rank_) != refused.asked.end()) {
-        fail_refused(decision.group, refused);
-      }
-    }
+    core_.take(decision, taken);
   } catch (...) {
     // The requests that were taken fail with the world.
-    for (Runnable& runnable : runnables) {
+    for (Runnable& runnable : taken.runnables) {
       unfinished_.push_back(std::move(runnable.pending));
+    }
+    for (AgreementCore::Taken::Refused& refused : taken.refused) {
+      unfinished_.push_back(std::move(refused.pending));
     }
     throw;
   }
-  return runnables;
-}
-
-Runnable AgreementClient::take_agreed(uint32_t group, const Decision::Agreed& agreed, uint32_t bit, bool absent) {
-  if (absent) {
-    return {ReportedRequests::absent_part(group, agreed)};
+  // Known before the handle is done, so that the group can be used at once.
+  for (const Group& group : taken.added) {
+    parts_.submissions.add_group(group);
   }
-  if (agreed.signature.kind == Kind::kJoin) {
-    Runnable joined{reported_.take_join(), agreed.sizes};
-    parts_.submissions.end_join();
-    joined.pending->completion->sizes = agreed.sizes;
-    return joined;
-  }
-  Runnable runnable{reported_.take(group, agreed.name, bit), agreed.sizes};
-  if (agreed.signature.kind == Kind::kAddGroup) {
-    // Known before the handle is done, so that the group can be used at once.
-    add_group(agreed);
-    runnable.pending->completion->sizes = agreed.sizes;
-  } else if (agreed.signature.kind == Kind::kRemoveGroup) {
-    const auto id = static_cast<uint32_t>(agreed.signature.shape.at(0));
-    reported_.remove_group(id);
+  for (const uint32_t id : taken.removed) {
     parts_.submissions.remove_group(id);
     formations_->remove(id);
     runner_->remove_group(id);
   }
-  return runnable;
-}
-
-void AgreementClient::fail_refused(uint32_t group, const Decision::Refused& refused) {
-  std::unique_ptr<Pending> pending = reported_.take(group, refused.name, kNoBit);
-  if (pending->request.signature.kind == Kind::kRemoveGroup) {
-    parts_.submissions.keep_group(static_cast<uint32_t>(pending->request.signature.shape[0]));
+  if (taken.joined) {
+    parts_.submissions.end_join();
   }
-  parts_.outcomes.complete(std::move(pending), Code::kMismatch, refused.reason, -1);
+  for (AgreementCore::Taken::Refused& refused : taken.refused) {
+    fail_refused(std::move(refused));
+  }
+  return std::move(taken.runnables);
 }
 
-void AgreementClient::add_group(const Decision::Agreed& agreed) {
-  Group group;
-  group.id = static_cast<uint32_t>(agreed.sizes.at(0));
-  group.members.assign(agreed.signature.shape.begin(), agreed.signature.shape.end());
-  std::ranges::sort(group.members);
-  group.index = group.index_of(rank_);
-  reported_.add_group(group);
-  parts_.submissions.add_group(group);
+void AgreementClient::fail_refused(AgreementCore::Taken::Refused refused) {
+  const Signature& signature = refused.pending->request.signature;
+  if (signature.kind == Kind::kRemoveGroup) {
+    parts_.submissions.keep_group(static_cast<uint32_t>(signature.shape[0]));
+  }
+  parts_.outcomes.complete(std::move(refused.pending), Code::kMismatch, refused.reason, -1);
 }
 
 void AgreementClient::receive_stall_query(uint64_t query) {
@@ -210,9 +169,10 @@ std::string AgreementClient::describe_last_request() const {
   }
   char age[32];
   std::snprintf(age, sizeof age, "%.3g", static_cast<double>(base::now_ns() - last_request_.submitted_ns) / 1e9);
-  const bool waits = fast_path_.holds_request() ||  // then it is the last one
-                     (last_request_.kind == Kind::kJoin ? reported_.is_joined()
-                                                        : reported_.awaits(last_request_.group, last_request_.name));
+  const bool waits =
+      fast_path_.holds_request() ||  // then it is the last one
+      (last_request_.kind == Kind::kJoin ? core_.reported().is_joined()
+                                         : core_.reported().awaits(last_request_.group, last_request_.name));
   return "asked last for " + std::string(name_of(last_request_.kind)) + " '" + as_one_line(last_request_.name) + "' " +
          age + " s ago, which " + (waits ? "waits for others" : "is done");
 }

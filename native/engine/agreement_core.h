@@ -1,0 +1,67 @@
+// What agreement makes of messages, in one world: on every rank, which requests are waited for, in which order
+// decisions are obeyed and what they mean for this rank's requests; on rank 0 the decisions too (see coordinator.h). No
+// threads, no I/O: AgreementClient drives it (agreement_client.h), a simulation drives thousands.
+//
+// Guarantees: decisions are obeyed in the order of their numbers, each once. What is agreed on and neither taken nor
+// refused is still in reported().
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/coordinator.h"
+#include "engine/messages.h"
+#include "engine/pending.h"
+#include "engine/recorder.h"
+#include "engine/reported_requests.h"
+
+namespace farandole::engine {
+
+class AgreementCore {
+ public:
+  // `waits_for_formed` as in Coordinator. The recorder outlives it.
+  AgreementCore(int rank, const collective::Group& world, bool waits_for_formed, Recorder& recorder);
+
+  int rank() const noexcept { return rank_; }
+  ReportedRequests& reported() noexcept { return reported_; }
+  const ReportedRequests& reported() const noexcept { return reported_; }
+  const collective::Group* group(uint32_t id) const { return reported_.group(id); }
+  // Rank 0 only; null on others.
+  Coordinator* coordinator() noexcept { return coordinator_ ? &*coordinator_ : nullptr; }
+
+  // The number of the next decision that is obeyed.
+  uint32_t next_number() const noexcept { return decisions_ + 1; }
+  // This decision is obeyed now. Throws Error(kInternal) when another one comes before it.
+  void advance(const Decision& decision);
+
+  // What a decision to run means for this rank.
+  struct Taken {
+    struct Refused {
+      std::unique_ptr<Pending> pending;
+      std::string reason;
+    };
+    std::vector<Runnable> runnables;
+    std::vector<Refused> refused;
+    std::vector<collective::Group> added;  // this rank may not be a member
+    std::vector<uint32_t> removed;
+    bool joined = false;  // all ranks have: this one's join is over
+  };
+  // Requires that this rank is a member of the decision's group. When it throws Error(kInternal), what was taken
+  // before is in `taken`.
+  void take(const Decision& decision, Taken& taken);
+
+ private:
+  // `bit` is the one that the decision names it by, if it does.
+  void take_agreed(uint32_t group, const Decision::Agreed& agreed, uint32_t bit, Taken& taken);
+  void add_group(const Decision::Agreed& agreed, Taken& taken);
+
+  const int rank_;
+  ReportedRequests reported_;
+  std::optional<Coordinator> coordinator_;
+  uint32_t decisions_ = 0;  // the number of the last one
+};
+
+}  // namespace farandole::engine
