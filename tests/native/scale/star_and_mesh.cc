@@ -1,0 +1,290 @@
+#include "scale/star_and_mesh.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "base/error.h"
+
+namespace farandole::scale {
+
+using engine::AgreementCore;
+using engine::Decision;
+using engine::Pending;
+using engine::Ready;
+using transport::Cause;
+using transport::Channel;
+using transport::ControlFrame;
+using transport::ControlKind;
+using transport::SetupCore;
+using transport::Sign;
+using transport::WatchCore;
+
+StarAndMesh::StarAndMesh(Layout layout, uint64_t seed, Costs costs, double deadline_seconds)
+    : deadline_seconds_(deadline_seconds),
+      network_(layout, costs, seed, *this),
+      workers_(static_cast<size_t>(layout.size)) {
+  collective::Group world;
+  world.members.resize(workers_.size());
+  std::iota(world.members.begin(), world.members.end(), 0);
+  for (int rank = 0; rank < layout.size; ++rank) {
+    world.index = rank;
+    worker(rank).agreement = std::make_unique<AgreementCore>(rank, world, /*waits_for_formed=*/false, recorder_);
+  }
+}
+
+std::vector<int> StarAndMesh::others(int rank) const {
+  std::vector<int> ranks;
+  for (int other = 0; other < network_.layout().size; ++other) {
+    if (other != rank) {
+      ranks.push_back(other);
+    }
+  }
+  return ranks;
+}
+
+// --- the set-up of the mesh
+
+void StarAndMesh::connect(const std::function<int64_t(int)>& starts_ns) {
+  for (int rank = 0; rank < network_.layout().size; ++rank) {
+    const int64_t at_ns = starts_ns ? starts_ns(rank) : 0;
+    network_.call(
+        [this, rank, at_ns] {
+          worker(rank).setup.emplace(rank, network_.layout().size, /*generation=*/1);
+          for (int below = 0; below < rank; ++below) {
+            send_handshake(rank, below, MessageKind::kHello, Channel::kControl, at_ns);
+          }
+          advance_setup(rank, at_ns);
+        },
+        at_ns);
+  }
+}
+
+void StarAndMesh::form_at_once() {
+  for (int rank = 0; rank < network_.layout().size; ++rank) {
+    begin_watch(rank, 0);
+  }
+}
+
+bool StarAndMesh::formed() const noexcept {
+  return std::ranges::all_of(workers_, [](const Worker& each) { return each.watch.has_value(); });
+}
+
+void StarAndMesh::send_handshake(int from, int to, MessageKind kind, Channel channel, int64_t now_ns) {
+  network_.send(from, to, std::make_shared<const Message>(Message{.kind = kind, .channel = channel}), now_ns);
+}
+
+// A worker that does not listen yet is dialled again: here its connection waits until it does.
+void StarAndMesh::take_handshake(int to, int from, const Message& message, int64_t now_ns) {
+  const auto answer = [&](MessageKind kind) { send_handshake(to, from, kind, message.channel, now_ns); };
+  switch (message.kind) {
+    case MessageKind::kHello:
+      if (!worker(to).setup) {
+        network_.call([this, to, from, message, now_ns] { handle(to, from, message, network_.now_ns()); },
+                      now_ns + kMillisecond);
+        return;
+      }
+      answer(MessageKind::kChallenge);
+      break;
+    case MessageKind::kChallenge:
+      answer(MessageKind::kProof);
+      break;
+    case MessageKind::kProof:
+      answer(MessageKind::kWelcome);
+      prove(to, from, message.channel, /*connector=*/false, now_ns);
+      break;
+    case MessageKind::kWelcome:
+      prove(to, from, message.channel, /*connector=*/true, now_ns);
+      break;
+    default:
+      // The offers of shared memory: the link is complete with the other one's.
+      worker(to).setup->prove(from);
+      worker(to).setup->link(from);
+  }
+}
+
+void StarAndMesh::prove(int to, int from, Channel channel, bool connector, int64_t now_ns) {
+  SetupCore& setup = *worker(to).setup;
+  const bool shares_memory = network_.layout().share_a_host(to, from);
+  if (!connector) {
+    ++(shares_memory ? counts_.unix_connections : counts_.tcp_connections);
+  }
+  if (channel == Channel::kData) {
+    setup.prove(from);
+    setup.link(from);
+    return;
+  }
+  setup.join(from, connector, shares_memory);
+  if (shares_memory) {
+    send_handshake(to, from, MessageKind::kShmOffer, channel, now_ns);
+  } else if (connector) {
+    send_handshake(to, from, MessageKind::kHello, Channel::kData, now_ns);
+  }
+}
+
+void StarAndMesh::advance_setup(int rank, int64_t now_ns) {
+  Worker& self = worker(rank);
+  if (!self.setup || self.watch || self.cause) {
+    return;
+  }
+  if (const auto frame = self.setup->announce()) {
+    send_control(rank, others(rank), *frame, now_ns);
+  }
+  if (self.setup->all_are_ready()) {
+    self.hosts = self.setup->hosts();
+    begin_watch(rank, now_ns);
+  }
+}
+
+// --- the watch
+
+void StarAndMesh::begin_watch(int rank, int64_t now_ns) {
+  worker(rank).watch.emplace(rank, network_.layout().size, deadline_seconds_, now_ns);
+  network_.call_tick(rank, now_ns);
+}
+
+void StarAndMesh::tick(int rank, int64_t now_ns) {
+  Worker& self = worker(rank);
+  if (!self.alive || !self.runs || self.watch->is_over()) {
+    return;
+  }
+  const WatchCore::Tick tick = self.watch->tick(now_ns);
+  send_control(rank, tick.beats, ControlFrame(ControlKind::kHeartbeat), now_ns);
+  if (tick.cause) {
+    end_world(rank, *tick.cause, now_ns);
+  }
+  network_.call_tick(rank, self.watch->next_tick_ns());
+}
+
+void StarAndMesh::send_control(int from, std::vector<int> to, const ControlFrame& frame, int64_t now_ns) {
+  counts_.control_frames[static_cast<size_t>(frame.kind)] += to.size();
+  counts_.control_bytes[static_cast<size_t>(frame.kind)] +=
+      to.size() * (ControlFrame::kHeaderBytes + frame.text.size());
+  network_.send_to(from, std::move(to), std::make_shared<const Message>(Message{.control = frame}), now_ns);
+}
+
+void StarAndMesh::take_control(int to, int from, const ControlFrame& frame, int64_t now_ns) {
+  Worker& self = worker(to);
+  const auto cause = self.watch ? self.watch->receive(from, frame, now_ns) : self.setup->receive(from, frame);
+  if (cause) {
+    end_world(to, *cause, now_ns);
+  }
+}
+
+void StarAndMesh::see_end(int to, int from, int64_t now_ns) {
+  Worker& self = worker(to);
+  std::optional<Cause> cause;
+  if (self.watch) {
+    cause = self.watch->end(from, Sign::kClosed);
+  } else if (self.setup) {
+    cause = self.setup->end(from, Sign::kClosed);
+  }
+  if (cause) {
+    end_world(to, *cause, now_ns);
+  }
+}
+
+void StarAndMesh::end_world(int rank, const Cause& cause, int64_t now_ns) {
+  Worker& self = worker(rank);
+  if (self.cause) {
+    return;
+  }
+  self.cause = cause;
+  self.ended_ns = now_ns;
+  std::vector<int> told = others(rank);
+  if (self.watch) {
+    std::erase_if(told, [&](int other) { return self.watch->has_ended(other); });
+    if (const auto frame = self.watch->spread(cause)) {
+      send_control(rank, std::move(told), *frame, now_ns);
+    }
+  } else {
+    send_control(rank, std::move(told), transport::revoke_frame(cause), now_ns);
+  }
+}
+
+void StarAndMesh::kill(int rank, int64_t closes_after_ns) {
+  worker(rank).alive = false;
+  network_.end(rank, others(rank), network_.now_ns() + closes_after_ns);
+}
+
+void StarAndMesh::revoke(int rank, const Cause& cause) { end_world(rank, cause, network_.now_ns()); }
+
+// --- agreement
+
+void StarAndMesh::submit(int rank, const std::string& name) {
+  auto pending = std::make_unique<Pending>();
+  pending->request.name = name;
+  pending->request.signature.kind = engine::Kind::kBarrier;
+  pending->completion = std::make_shared<engine::Completion>();
+  Ready ready;
+  worker(rank).agreement->reported().add(std::move(pending), ready);
+  if (rank == 0) {
+    take_ready(0, ready, network_.now_ns());
+    return;
+  }
+  ++counts_.to_root;
+  base::Bytes bytes = encode(ready);
+  counts_.agreement_bytes += bytes.size();
+  network_.send(rank, 0, std::make_shared<const Message>(Message{.kind = MessageKind::kReady, .bytes = bytes}),
+                network_.now_ns());
+}
+
+void StarAndMesh::take_ready(int from, const Ready& ready, int64_t now_ns) {
+  AgreementCore& root = *worker(0).agreement;
+  root.coordinator()->receive(from, ready, now_ns);
+  for (Decision& decision : root.coordinator()->decide(now_ns)) {
+    decision.number = root.next_number();
+    base::Bytes bytes = encode(decision);
+    counts_.from_root += workers_.size() - 1;
+    counts_.agreement_bytes += bytes.size() * (workers_.size() - 1);
+    network_.send_to(
+        0, others(0),
+        std::make_shared<const Message>(Message{.kind = MessageKind::kDecision, .bytes = std::move(bytes)}), now_ns);
+    obey(0, decision);
+  }
+}
+
+void StarAndMesh::obey(int rank, const Decision& decision) {
+  AgreementCore& core = *worker(rank).agreement;
+  core.advance(decision);
+  AgreementCore::Taken taken;
+  core.take(decision, taken);
+  for (const engine::Runnable& runnable : taken.runnables) {
+    worker(rank).done.push_back(runnable.pending->request.name);
+  }
+}
+
+// --- what comes over the network
+
+void StarAndMesh::receive(int to, int from, const Message& message, int64_t now_ns) {
+  if (!worker(to).alive || !worker(to).runs) {
+    return;
+  }
+  try {
+    handle(to, from, message, now_ns);
+    advance_setup(to, now_ns);
+  } catch (const base::Error& error) {
+    broken_ = "rank " + std::to_string(to) + ": " + error.what();
+  }
+}
+
+void StarAndMesh::handle(int to, int from, const Message& message, int64_t now_ns) {
+  switch (message.kind) {
+    case MessageKind::kControl:
+      take_control(to, from, message.control, now_ns);
+      break;
+    case MessageKind::kReady:
+      take_ready(from, engine::decode_ready(message.bytes), now_ns);
+      break;
+    case MessageKind::kDecision:
+      obey(to, engine::decode_decision(message.bytes));
+      break;
+    case MessageKind::kEnd:
+      see_end(to, from, now_ns);
+      break;
+    default:
+      take_handshake(to, from, message, now_ns);
+  }
+}
+
+}  // namespace farandole::scale

@@ -1,0 +1,110 @@
+// A simulated world of today's design, a full mesh with a star for agreement: the set-up, watch and agreement of every
+// rank are the ones of the library (SetupCore, WatchCore, AgreementCore), between them lies a simulated network. It
+// counts what they send.
+//
+// Not simulated: tensors, what workers of one host do in shared memory, proofs (the messages of the handshake are sent,
+// without HMACs), addresses that cannot be reached.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/agreement_core.h"
+#include "scale/network.h"
+#include "transport/setup_core.h"
+#include "transport/watch_core.h"
+
+namespace farandole::scale {
+
+struct Counts {
+  uint64_t tcp_connections = 0;  // of the whole job
+  uint64_t unix_connections = 0;
+  std::array<uint64_t, 6> control_frames{};  // by ControlKind
+  std::array<uint64_t, 6> control_bytes{};   // of those, headers included
+  uint64_t to_root = 0;                      // messages of agreement
+  uint64_t from_root = 0;
+  uint64_t agreement_bytes = 0;  // payloads
+
+  uint64_t frames(transport::ControlKind kind) const noexcept { return control_frames[static_cast<size_t>(kind)]; }
+  uint64_t bytes(transport::ControlKind kind) const noexcept { return control_bytes[static_cast<size_t>(kind)]; }
+};
+
+class StarAndMesh final : private Receiver {
+ public:
+  StarAndMesh(Layout layout, uint64_t seed = 0, Costs costs = {}, double deadline_seconds = 1.0);
+
+  Network& network() noexcept { return network_; }
+  const Counts& counts() const noexcept { return counts_; }
+
+  // Every rank connects to all below it, from the time `starts_ns(rank)` on.
+  void connect(const std::function<int64_t(int)>& starts_ns = nullptr);
+  // Without a set-up: all are linked to all.
+  void form_at_once();
+  bool formed() const noexcept;
+  // The hosts as this rank sees them, once it has formed.
+  const std::vector<int>& hosts(int rank) const { return worker(rank).hosts; }
+
+  // This rank wants a barrier of this name.
+  void submit(int rank, const std::string& name);
+  // The barriers that have run on this rank, in order.
+  const std::vector<std::string>& done(int rank) const { return worker(rank).done; }
+
+  // The process ends; the kernel closes its connections this much later.
+  void kill(int rank, int64_t closes_after_ns = 0);
+  // The process stops, as by SIGSTOP: it neither sends nor receives any more.
+  void stop(int rank) { worker(rank).runs = false; }
+  // A layer above ends the world at one rank.
+  void revoke(int rank, const transport::Cause& cause);
+
+  bool is_alive(int rank) const { return worker(rank).alive && worker(rank).runs; }
+  // Why the world ended for this rank, and when.
+  const std::optional<transport::Cause>& cause(int rank) const { return worker(rank).cause; }
+  int64_t ended_ns(int rank) const { return worker(rank).ended_ns; }
+  // An error of a core, which a world without faults never has.
+  const std::string& broken() const noexcept { return broken_; }
+
+ private:
+  struct Worker {
+    std::optional<transport::SetupCore> setup;
+    std::optional<transport::WatchCore> watch;
+    std::unique_ptr<engine::AgreementCore> agreement;
+    std::vector<int> hosts;
+    std::vector<std::string> done;
+    std::optional<transport::Cause> cause;
+    int64_t ended_ns = 0;
+    bool alive = true;
+    bool runs = true;
+  };
+
+  Worker& worker(int rank) { return workers_[static_cast<size_t>(rank)]; }
+  const Worker& worker(int rank) const { return workers_[static_cast<size_t>(rank)]; }
+  std::vector<int> others(int rank) const;
+
+  void receive(int to, int from, const Message& message, int64_t now_ns) override;
+  void tick(int rank, int64_t now_ns) override;
+  void handle(int to, int from, const Message& message, int64_t now_ns);
+  void take_handshake(int to, int from, const Message& message, int64_t now_ns);
+  void prove(int to, int from, transport::Channel channel, bool connector, int64_t now_ns);
+  void take_control(int to, int from, const transport::ControlFrame& frame, int64_t now_ns);
+  void see_end(int to, int from, int64_t now_ns);
+  void take_ready(int from, const engine::Ready& ready, int64_t now_ns);
+  void obey(int rank, const engine::Decision& decision);
+  void advance_setup(int rank, int64_t now_ns);
+  void begin_watch(int rank, int64_t now_ns);
+  void end_world(int rank, const transport::Cause& cause, int64_t now_ns);
+
+  void send_handshake(int from, int to, MessageKind kind, transport::Channel channel, int64_t now_ns);
+  void send_control(int from, std::vector<int> to, const transport::ControlFrame& frame, int64_t now_ns);
+
+  const double deadline_seconds_;
+  Network network_;
+  engine::Recorder recorder_;  // of all ranks: nothing is read from it
+  std::vector<Worker> workers_;
+  Counts counts_;
+  std::string broken_;
+};
+
+}  // namespace farandole::scale
