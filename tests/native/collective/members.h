@@ -2,6 +2,7 @@
 // it.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <latch>
 #include <mutex>
@@ -72,7 +73,10 @@ class Member {
     frames_.set_collective(decision);
     collective::Context context{frames_, sequence_, staging_, group, knobs_, exchanges_};
     collective::run(context, choice, job);
+    after_run();
   }
+
+  std::function<void()> after_run = [] {};
 
  private:
   collective::Topology topology(const collective::Group& group) const {
@@ -93,16 +97,12 @@ class Member {
   uint32_t decision = 0;
 };
 
-// Revokes the worlds of its members when they take too long: a hang becomes a failure that says so.
+// Revokes the worlds of its members when none of them has finished anything for so long: a hang becomes a failure that
+// says so. How long all of a test takes says nothing: a busy machine needs more than a minute for a thousand
+// collectives.
 class Watchdog {
  public:
-  explicit Watchdog(double seconds)
-      : thread_([this, seconds] {
-          std::unique_lock lock(mutex_);
-          if (!ended_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return over_; })) {
-            revoke_all("a test hangs");
-          }
-        }) {}
+  explicit Watchdog(double seconds) : thread_([this, seconds] { watch_progress(seconds); }) {}
   ~Watchdog() {
     {
       const std::lock_guard lock(mutex_);
@@ -119,12 +119,24 @@ class Watchdog {
     const std::lock_guard lock(mutex_);
     std::erase(world_statuses_, &world_status);
   }
+  // A member has finished something.
+  void feed() noexcept { fed_ = true; }
   void bark() {
     const std::lock_guard lock(mutex_);
     revoke_all("another rank has failed");
   }
 
  private:
+  void watch_progress(double seconds) {
+    std::unique_lock lock(mutex_);
+    while (!ended_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return over_; })) {
+      if (!fed_.exchange(false)) {
+        revoke_all("a test hangs");
+        return;
+      }
+    }
+  }
+
   void revoke_all(const std::string& why) {
     for (transport::WorldStatus* world_status : world_statuses_) {
       world_status->revoke({-1, transport::Sign::kRevoked, why});
@@ -134,6 +146,7 @@ class Watchdog {
   std::mutex mutex_;
   std::condition_variable ended_;
   bool over_ = false;
+  std::atomic<bool> fed_ = false;
   std::vector<transport::WorldStatus*> world_statuses_;
   std::thread thread_;
 };
@@ -148,6 +161,7 @@ inline void on_all_members(Meshes& meshes, size_t piece_bytes, const std::functi
     try {
       member = std::make_unique<Member>(meshes.form(rank), meshes.arena(rank), piece_bytes);
       watchdog.watch(member->world_status());
+      member->after_run = [&watchdog] { watchdog.feed(); };
       body(*member);
       if (::testing::Test::HasFailure()) {
         watchdog.bark();
