@@ -1,1 +1,1 @@
-"""Several hosts on one Linux machine: what `farandole run -H h1:2,h2:2` meets elsewhere, made of namespaces."""
+"""Several hosts on one Linux machine, made of namespaces, for tests of jobs such as `farandole run -H h1:2,h2:2`."""

@@ -1,6 +1,6 @@
-"""`python -m tests.hosts 3`: open a bed of three hosts for a person to play in, and remove it in the end.
+"""`python -m tests.hosts 3`: open a bed of three hosts for interactive use, and remove it at the end.
 
-`python -m tests.hosts 3 -- COMMAND` runs the command on the desk instead of a shell, and exits as it does.
+`python -m tests.hosts 3 -- COMMAND` runs the command on the desk instead of a shell, and exits with its code.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ def _run(bed: Bed, command: list[str]) -> int:
 
 @contextlib.contextmanager
 def _ctrl_c_left_to_the_command() -> Iterator[None]:
-    """Do nothing at Ctrl-C: the command gets it as well, and ends when it wants to.
+    """Ignore Ctrl-C: the command also gets it, and decides when to end.
 
-    A handler, unlike the choice to ignore it, is not handed on to the command.
+    This is a handler, which the command does not inherit, unlike SIG_IGN.
     """
     before = signal.signal(signal.SIGINT, lambda *_: None)
     try:

@@ -1,10 +1,10 @@
-"""The test bed: hosts made of namespaces, the wires between them, and what can be done to both.
+"""The test bed: hosts made of namespaces, the wires between them, and faults of both.
 
-Each host has namespaces of its own for network, mounts, host name, IPC and processes, an sshd, and memory file systems
-where users keep their files; they share nothing but a network, and the machine's Python and programs. One host more,
-`desk`, has no sshd: jobs are started from there. Names resolve, and `ssh h2` works, on all of them.
+Each host has its own namespaces for network, mounts, host name, IPC and processes, an sshd, and memory file systems for
+users' files; they share only a network, and the machine's Python and programs. An additional host, `desk`, has no sshd:
+jobs are started from there. Names resolve, and `ssh h2` works, on all of them.
 
-Nothing is made outside of the namespaces, and they end with the process that opened the bed, however it ends.
+Nothing is created outside of the namespaces, which end with the process that opened the bed, however it ends.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Process(NamedTuple):
 
 
 def why_not() -> str | None:
-    """Return why there can be no hosts on this machine, and what to do about it; None where there can."""
+    """Return why hosts cannot be created on this machine, and what to do; None: they can."""
     if sys.platform != "linux":
         return "hosts are made of Linux namespaces"
     if os.geteuid() != 0:
@@ -54,7 +54,7 @@ def why_not() -> str | None:
 
 
 class Bed:
-    """Some hosts, while the context is open.
+    """Some hosts, which exist while the context is open.
 
     Attributes:
         hosts: h1, h2 and so on.
@@ -72,19 +72,19 @@ class Bed:
         unknown: Collection[str] = (),
         keep: Collection[str] = (),
     ) -> None:
-        """Say what the bed will be; entering the context makes it.
+        """Define the bed; entering the context creates it.
 
         Args:
-            hosts: how many, beside the desk.
-            ipv6: whether the hosts have IPv6 addresses, and no others.
-            networks: every host has a device and an address in each; names resolve to the first. `h1-NETWORK` is the
-                name of h1 in another one.
-            bandwidth: what each host can send and receive, as `1gbit`; for all networks, or by name.
-            unknown: names of hosts whose key nobody knows yet.
-            keep: files and folders of the machine that the hosts see too, although they lie in private folders.
+            hosts: the number of hosts, without the desk.
+            ipv6: whether the hosts have only IPv6 addresses.
+            networks: the networks, in each of which every host has a device and an address; names resolve to the first.
+                `h1-NETWORK` is the name of h1 in another network.
+            bandwidth: the bandwidth of each host in each direction, such as `1gbit`; for all networks, or by name.
+            unknown: names of hosts whose key is not in the known hosts.
+            keep: files and folders of the machine that the hosts share, although they are in private folders.
 
         Raises:
-            BedError: there can be no such bed.
+            BedError: such a bed is not possible.
         """
         if not 1 <= hosts <= _MOST_HOSTS:
             raise BedError(f"a bed has 1 to {_MOST_HOSTS} hosts, not {hosts}")
@@ -104,7 +104,7 @@ class Bed:
         self._resources = contextlib.ExitStack()
 
     def __enter__(self) -> Bed:
-        """Make the hosts.
+        """Create the hosts.
 
         Raises:
             BedError: the machine does not allow it.
@@ -121,7 +121,7 @@ class Bed:
         self._resources.close()
 
     def cut(self, host: Host, *, network: str | None = None) -> None:
-        """Cut a host off from all others, on one network or on all. It keeps its carrier: only silence tells."""
+        """Cut a host off from all others, on one network or on all. Its link stays up: only silence shows the fault."""
         self._switch.cut(self._plugs([host], network))
 
     def restore(self, host: Host, *, network: str | None = None) -> None:
@@ -129,7 +129,7 @@ class Bed:
         self._switch.restore(self._plugs([host], network))
 
     def cut_between(self, one: Host, other: Host, *, network: str | None = None) -> None:
-        """Drop what two hosts send each other; both still reach all others."""
+        """Drop all packets between two hosts; both still reach all others."""
         self.block(one, other, network=network)
         self.block(other, one, network=network)
 
@@ -139,7 +139,7 @@ class Bed:
         self.unblock(other, one, network=network)
 
     def block(self, sender: Host, receiver: Host, *, network: str | None = None) -> None:
-        """Have the receiver's firewall drop what the sender sends; the other direction stays open."""
+        """Make the receiver's firewall drop the sender's packets; the other direction stays open."""
         self._set_firewall("--insert", sender, receiver, network)
 
     def unblock(self, sender: Host, receiver: Host, *, network: str | None = None) -> None:
@@ -147,16 +147,16 @@ class Bed:
         self._set_firewall("--delete", sender, receiver, network)
 
     def shape(self, bandwidth: str | None, *, host: Host | None = None, network: str | None = None) -> None:
-        """Limit what one host or all can send and receive, on one network or on all; None lifts the limit."""
+        """Limit the bandwidth of one host or all, on one network or on all; None removes the limit."""
         self._switch.shape(self._plugs(self._all() if host is None else [host], network), bandwidth)
 
     def die(self, host: Host) -> None:
-        """Take a host's power away: the others hear nothing any more, not even that connections are closed."""
+        """Switch a host off: the others receive nothing, not even the end of connections."""
         self.cut(host)
         host.kill()
 
     def processes(self, host: Host) -> list[Process]:
-        """Return what runs on a host, except its process 1, sshd, and what has ended already."""
+        """Return the processes on a host, except its process 1, sshd, and ended processes."""
         found = []
         for folder in host.path("/proc").glob("[0-9]*"):
             # It may end while it is looked at.
@@ -168,7 +168,7 @@ class Bed:
         return sorted(found)
 
     def make_private(self, host: Host, folder: str) -> None:
-        """Give a host a copy of its own of a folder of the machine: what is changed there is changed on that host only.
+        """Give a host a private copy of a folder of the machine: changes affect only this host.
 
         Files below other mounts are not copied.
         """
@@ -180,7 +180,7 @@ class Bed:
             raise BedError(f"{host.name} gets no copy of {folder}: {done.stderr.strip()}")
 
     def hide(self, host: Host, path: str) -> None:
-        """Remove a file, link or folder of the machine from one host: there, it is as if it had never been."""
+        """Hide a file, link or folder of the machine from one host."""
         self.make_private(host, os.path.dirname(path))
         done = host.run(["rm", "-r", path])
         if done.returncode:
@@ -275,7 +275,7 @@ class Bed:
 
 
 def _kept(wished: Collection[str]) -> list[str]:
-    """Return what hosts need of the private folders of this machine: Python, its packages, this checkout."""
+    """Return the parts of this machine's private folders that hosts need: Python, its packages, this checkout."""
     library = os.environ.get("FARANDOLE_LIBRARY", "")
     needed = [*wished, sys.prefix, sys.base_prefix, str(_ROOT), library, *sys.path]
     needed += [os.path.realpath(path) for path in needed if path]

@@ -12,7 +12,7 @@ from tests.hosts.bed import Bed, why_not
 
 @pytest.fixture
 def hosts() -> Iterator[Callable[..., Bed]]:
-    """Return a function that makes a bed from the arguments of `Bed`. It is removed when the test ends."""
+    """Return a function that creates a bed from the arguments of `Bed`. The bed is removed when the test ends."""
     reason = why_not()
     if reason is not None:
         pytest.skip(reason)

@@ -1,4 +1,4 @@
-"""Elastic jobs on the hosts of a bed: trainings whose workers write down each step, and their hosts."""
+"""Elastic jobs on the hosts of a bed: trainings whose workers record each step."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ class Training:
     """A training by `plain_style.py`, started on the desk by `farandole run`.
 
     Attributes:
-        bed: its hosts.
-        books: what its workers have written.
+        bed: the bed of its hosts.
+        books: the records of its workers.
         process: the launcher, or its client.
     """
 
     def __init__(self, bed: Bed, *options: str, script: Sequence[str] = (), patient: bool = True) -> None:
-        """Start it.
+        """Start the training.
 
         Args:
-            bed: its hosts.
-            options: of `farandole run`, which say where it runs.
-            script: arguments of the script.
-            patient: whether it does without the usual times after which silent workers and hosts are lost.
+            bed: the bed of its hosts.
+            options: the options of `farandole run` with its hosts.
+            script: the script's arguments.
+            patient: whether silent workers and hosts count as lost only after longer times than usual.
         """
         self.bed = bed
         for host in (*bed.hosts, bed.desk):
@@ -58,18 +58,18 @@ class Training:
 
     @property
     def said(self) -> str:
-        """What the launcher has said so far."""
+        """The launcher's output so far."""
         return self._output.read_text()
 
     def says(self, pattern: str, seconds: float = END_SECONDS) -> None:
-        """Wait until it has said something like that."""
+        """Wait until the launcher's output matches a pattern."""
         try:
             until(lambda: re.search(pattern, self.said), f"the job says {pattern}", seconds)
         except BaseException as error:
             raise AssertionError(f"{error}; it said:\n{self.said}") from None
 
     def await_steps(self, more: int, size: int | None = None) -> None:
-        """Wait for more steps and, if one is given, for a world of that size."""
+        """Wait for more steps and, if a size is given, for a world of this size."""
         try:
             goal = self.books.newest()["step"] + more
             until(lambda: self._reached(goal, size), f"{more} steps more, by {size or 'some'} workers", END_SECONDS)
@@ -87,7 +87,7 @@ class Training:
         return int(re.findall(r"as generation (\d+)", self.said)[-1])
 
     def newest_world(self) -> list[int]:
-        """Return the workers that have written down one of the last steps."""
+        """Return the workers that have recorded one of the last steps."""
         last = self.books.newest()["step"]
         return [
             worker
@@ -100,7 +100,9 @@ class Training:
         return self.books.pid(worker) in [each.pid for each in self.bed.processes(host)]
 
     def kill(self, host: Host, *workers: int, number: int = signal.SIGKILL) -> None:
-        """Send workers a signal, all at once; no-op for those that have ended. A killed worker has ended afterwards."""
+        """Send workers a signal, all at once; no-op for those that have ended. A killed worker has ended when this
+        returns.
+        """
         host.run(["kill", f"-{number}", *(str(self.books.pid(worker)) for worker in workers)])
         if number == signal.SIGKILL:
             # Until then they go on, and what they do could be taken for what follows.
@@ -111,7 +113,7 @@ class Training:
         self.process = self._start("--attach", name)
 
     def agent(self, host: Host) -> int:
-        """Return the process id of a host's agent, there."""
+        """Return the process id of a host's agent, on that host."""
         (agent,) = [
             each.pid
             for each in self.bed.processes(host)
@@ -120,13 +122,13 @@ class Training:
         return agent
 
     def finish(self) -> None:
-        """Let the training end in good order; what was seen has to be right, and nothing may be left on any host."""
+        """End the training gracefully; check the workers' records, and that no process is left on any host."""
         self.books.stop()
         assert self.process.wait(END_SECONDS) == 0, self.said
         self.is_gone()
         assert self.books.wrongs() == [], self.said
 
     def is_gone(self) -> None:
-        """Wait until nothing of the job is left on any host."""
+        """Wait until no process of the job is left on any host."""
         for host in alive(self.bed):
             until(lambda host=host: not self.bed.processes(host), f"nothing is left on {host.name}", END_SECONDS)

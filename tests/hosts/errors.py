@@ -1,7 +1,7 @@
-"""What can go wrong with the bed."""
+"""Errors of the bed."""
 
 from __future__ import annotations
 
 
 class BedError(Exception):
-    """A host cannot be made, or does not do what it was told; the text says why."""
+    """A host cannot be created, or a command on it failed; the message has the reason."""

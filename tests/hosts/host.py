@@ -1,4 +1,4 @@
-"""One host: where it is, commands run on it, and its files."""
+"""One host: its addresses, its processes and its files."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def blueprint(
     replaced: Mapping[str, str],
     daemon: Sequence[str],
 ) -> dict[str, Any]:
-    """Return what `init` makes a host from.
+    """Return the description from which `init` creates a host.
 
     Args:
         name: the host's name.
-        kept: what is seen, read-only, in private folders.
-        files: text and mode by path, in private folders.
-        replaced: text by path, instead of files of the machine.
+        kept: the read-only content of private folders.
+        files: files in private folders: text and mode by path.
+        replaced: files that replace those of the machine: text by path.
         daemon: a command that goes into the background; empty for none.
     """
     return {
@@ -65,17 +65,17 @@ def blueprint(
 
 
 class Host:
-    """A host, from when it is switched on until `kill`.
+    """A host, which exists from `switch_on` until `kill`.
 
     Attributes:
         name: its name, which all hosts of the bed resolve.
-        number: its place in the bed, from 1.
-        addresses: its address by network; the device is named as the network is.
-        pid: the id by which this side knows the host's process 1.
+        number: its number in the bed, from 1.
+        addresses: its address by network; each device has the name of its network.
+        pid: the id of the host's process 1 outside of the host.
     """
 
     def __init__(self, name: str, number: int, addresses: Mapping[str, str]) -> None:
-        """Describe the host; `switch_on` makes it."""
+        """Define the host; `switch_on` creates it."""
         self.name = name
         self.number = number
         self.addresses = dict(addresses)
@@ -90,7 +90,7 @@ class Host:
         return next(iter(self.addresses.values()))
 
     def switch_on(self, plan: Mapping[str, Any]) -> None:
-        """Begin to make the host from its blueprint; its network has no devices but loopback yet."""
+        """Begin to create the host from its blueprint; its network has only loopback at first."""
         self._conversation, far_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._conversation.settimeout(_BOOT_SECONDS)
         with far_end:
@@ -113,10 +113,10 @@ class Host:
             raise BedError(f"{self.name} has no namespaces; run as root, outside of containers that forbid them")
 
     def await_ready(self) -> None:
-        """Wait until the host serves.
+        """Wait until the host is ready.
 
         Raises:
-            BedError: what it failed at.
+            BedError: the host failed to start.
         """
         said = self._hear()
         if said != "ready":
@@ -130,16 +130,16 @@ class Host:
         folder: str = "/root",
         **options: Any,
     ) -> subprocess.Popen[str]:
-        """Start a command as one who is logged in there would, and return it.
+        """Start a command as from a login session on the host, and return its process.
 
-        It is an ordinary child: its `pid` is the id on this side, its signals and its exit code are the command's own.
-        What still runs when the bed ends is killed.
+        It is an ordinary child process: `pid` is its id outside of the host, and signals and exit code are those of the
+        command. Processes that are still running when the bed ends are killed.
 
         Args:
-            command: the words, or a line for bash.
-            environment: what to add to, or change in, the environment of the session.
-            folder: where to start it.
-            options: for `subprocess.Popen`.
+            command: the command's words, or a line for bash.
+            environment: additions and changes to the environment of the session.
+            folder: the working directory.
+            options: arguments of `subprocess.Popen`.
         """
         words = ["bash", "-c", command] if isinstance(command, str) else [os.fspath(word) for word in command]
         namespaces = [f"--{kind}=/proc/{self.pid}/ns/{file}" for kind, file in _ENTERED.items()]
@@ -155,10 +155,10 @@ class Host:
     def run(
         self, command: Command, *, input: str | None = None, timeout: float = 60, **options: Any
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command as `start` does, and return how it ended and what it printed.
+        """Run a command like `start`, and return its exit code and output.
 
         Raises:
-            BedError: it did not end in time.
+            BedError: the command did not end in time.
         """
         stdin = subprocess.DEVNULL if input is None else subprocess.PIPE
         streams = {"stdin": stdin, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -173,11 +173,11 @@ class Host:
         return subprocess.CompletedProcess(command, process.returncode, out, err)
 
     def path(self, path: str) -> Path:
-        """Return where this side finds a file of the host. What is written there is the host's."""
+        """Return the path of a host's file outside of the host. Writing to it changes the host's file."""
         return Path(f"/proc/{self.pid}/root{path}")
 
     def kill(self) -> None:
-        """End everything on the host at once, and the host with it."""
+        """Kill all processes on the host, and so the host."""
         if self._namespaces is None or self._conversation is None or self._namespaces.poll() is not None:
             return
         # The end of the conversation is the end of process 1, and that of all others.
@@ -188,7 +188,7 @@ class Host:
         self._namespaces.wait(_END_SECONDS)
 
     def close(self) -> None:
-        """Kill the host, and let go of what was started on it."""
+        """Kill the host, and wait for the processes that were started on it."""
         self.kill()
         if self._conversation is not None:
             self._conversation.close()
@@ -207,7 +207,7 @@ class Host:
 
 
 def session_environment() -> dict[str, str]:
-    """Return the environment of one who is logged in on a host, with the tests' Python first on PATH."""
+    """Return the environment of a login session on a host, with the tests' Python first on PATH."""
     passed_on = {name: os.environ[name] for name in (*ssh.FORWARDED, "TERM", "LANG") if name in os.environ}
     path = f"{Path(sys.executable).parent}:{_SYSTEM_PATH}"
     return {"HOME": "/root", "USER": "root", "LOGNAME": "root", "SHELL": "/bin/bash", "PATH": path, **passed_on}

@@ -1,14 +1,14 @@
-"""Process 1 of a host: makes the host around itself, starts its sshd, and is its life.
+"""Process 1 of a host: creates the host around itself, starts its sshd, and determines its lifetime.
 
-Runs as a program of its own, already in new namespaces, with one end of a socket to the bed as its standard input:
+It runs as a separate program, in new namespaces, with one end of a socket to the bed as its standard input:
 
     bed -> init   the blueprint, as JSON (see `host.blueprint`)
     init -> bed   the id by which the bed's side knows this process
     init -> bed   "ready", or what failed
     bed -> init   nothing; the end of the conversation is the end of the host
 
-When the bed's process ends, however it ends, its end of the socket closes; this process ends then, and the kernel ends
-all other processes of the host with it, and takes its mounts and its wires.
+When the bed's process ends, however it ends, its end of the socket closes; then this process ends, and the kernel ends
+all other processes of the host, and removes its mounts and its wires.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
-    """Live as long as the bed's end of the conversation is open."""
+    """Create the host, and run until the bed closes its end of the socket."""
     conversation = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, fileno=0)
     blueprint = json.loads(conversation.recv(_SPACE_FOR_BLUEPRINT))
     # /proc is still the one of the bed's PID namespace.
@@ -63,7 +63,7 @@ def _become_host(blueprint: dict[str, Any]) -> None:
 
 
 def _hide_the_machine(private: dict[str, int], kept: list[str]) -> None:
-    """Mount an empty file system over each private folder, and what is kept into these again, read-only."""
+    """Mount an empty file system over each private folder, and the kept content in it, read-only."""
     # What is opened now is found again when it is hidden.
     handles = {path: os.open(path, os.O_PATH) for path in kept}
     cgroups = os.open("/sys/fs/cgroup", os.O_PATH)
@@ -95,7 +95,7 @@ def _write(path: str, text: str, mode: int) -> None:
 
 
 def _replace(path: str, text: str) -> None:
-    """Give the host a file of its own where the machine has one, and leave out what the machine lacks."""
+    """Replace a file on the host if the machine has it; do nothing if it lacks it."""
     if not os.path.lexists(path):
         return
     target = os.path.realpath(path)
@@ -108,7 +108,7 @@ def _replace(path: str, text: str) -> None:
 
 
 def _start_daemon(command: list[str]) -> None:
-    """Run a program that goes into the background once it serves."""
+    """Run a program that goes into the background when it is ready."""
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20, check=False)
     if done.returncode:
         raise RuntimeError(f"{command[0]} did not start: {done.stderr.strip()}")

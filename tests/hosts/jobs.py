@@ -1,4 +1,4 @@
-"""Jobs on the hosts of a bed: scripts put in place, launchers started, and what is left afterwards."""
+"""Jobs on the hosts of a bed: writing scripts, starting launchers, and checking for remaining processes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Job:
     process: subprocess.Popen[str]
 
     def finish(self, seconds: float = 60) -> tuple[int, str, str]:
-        """Wait for the end and return the exit code and what was printed; nothing may be left on any host then."""
+        """Wait for the end and return exit code, output and error output; check that no process is left on any host."""
         out, err = self.process.communicate(timeout=seconds)
         left = {host.name: self.bed.processes(host) for host in alive(self.bed)}
         assert not any(left.values()), (left, err)
@@ -58,7 +58,7 @@ class Job:
 
 
 def alive(bed: Bed) -> list[Host]:
-    """Return the hosts whose power was not taken away."""
+    """Return the hosts that were not switched off."""
     return [host for host in (*bed.hosts, bed.desk) if host.path("/proc/1").exists()]
 
 
@@ -76,11 +76,11 @@ def start(
     """Start `farandole run` (or another verb) on a host, the desk by default, in the folder of the script.
 
     Args:
-        bed: its hosts.
-        arguments: what follows the verb.
-        on: where it is started.
-        verb: what is started.
-        patient: whether a run does without the usual time after which a silent host is lost.
+        bed: the bed of its hosts.
+        arguments: the arguments after the verb.
+        on: the host on which it is started.
+        verb: the verb of the command.
+        patient: whether a silent host counts as lost only after a longer time than usual.
     """
     words = arguments.split() if isinstance(arguments, str) else list(arguments)
     if verb == "run" and patient:
@@ -98,7 +98,7 @@ def start(
 
 
 def told(host: Host, name: str, seconds: float = 30) -> str:
-    """Wait until a worker has written that file in the folder of the script, and return what it wrote."""
+    """Wait until a worker has written a file in the folder of the script, and return its content."""
     path = host.path(f"{FOLDER}/{name}")
     until(path.exists, f"{host.name} has {name}", seconds)
     return path.read_text()

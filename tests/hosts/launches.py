@@ -1,4 +1,4 @@
-"""Scripts of workers, and what is read from the output, for tests of launches."""
+"""Scripts of workers, and parsing of their output, for tests of launches."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Entering the namespaces of another process.
 
-A command is started as an ordinary child: its process id, its signals and its exit code are the caller's to use, with
-no `nsenter` left between the two. So the PID namespace, which only children enter, is set for the moment of the start,
-and `nsenter` enters the others and then becomes the command.
+A command is started as an ordinary child: its process id, signals and exit code are directly available to the caller,
+without an intermediate `nsenter` process. So the PID namespace, which only children enter, is set during the start, and
+`nsenter` enters the others and then executes the command.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @contextlib.contextmanager
 def children_in(process: int) -> Iterator[None]:
-    """Let what this thread starts meanwhile be born in the PID namespace of a process."""
+    """Make children that this thread starts meanwhile run in the PID namespace of a process."""
     _set_pid_namespace_of_children(process)
     try:
         yield

@@ -1,6 +1,6 @@
-"""Keys for one bed, and what sshd and ssh read: configuration, identity, known hosts.
+"""Keys for one bed, and the files of sshd and ssh: configuration, identity, known hosts.
 
-All of it lives in the hosts' own memory file systems and ends with them.
+All of them are in the hosts' own memory file systems and disappear with these.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Key:
 
 
 def make_keys(count: int) -> list[Key]:
-    """Make keys that nobody else knows, and leave no file behind."""
+    """Create keys, without leaving files behind."""
     keys = []
     with tempfile.TemporaryDirectory() as folder:
         for number in range(count):

@@ -1,6 +1,7 @@
 """The wires: a network namespace with a bridge for each network, and a port on it for each host.
 
-The namespace is held by a process that ends when its standard input does, so that it does not outlive the bed's owner.
+The namespace belongs to a process that ends when its standard input is closed, so that it does not outlive the bed's
+owner.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Plug:
         host: the host's number.
         network: the wire's network, and the name of the device on the host.
         process: a process of the host.
-        hardware_address: the device's.
+        hardware_address: the device's hardware address.
     """
 
     host: int
@@ -45,7 +46,7 @@ class Plug:
 
     @property
     def port(self) -> str:
-        """The other end: a device of the switch."""
+        """The name of the other end, a device of the switch."""
         return f"p{self.host}-{self.network}"
 
 
@@ -53,7 +54,7 @@ class Switch:
     """The wires of one bed."""
 
     def __init__(self, networks: Sequence[str]) -> None:
-        """Make a bridge for each network.
+        """Create a bridge for each network.
 
         Raises:
             BedError: the machine does not allow it.
@@ -78,11 +79,11 @@ class Switch:
 
     @property
     def pid(self) -> int:
-        """A process in the namespace of the bridges."""
+        """The id of a process in the namespace of the bridges."""
         return self._holder.pid
 
     def connect(self, plugs: Sequence[Plug]) -> None:
-        """Lay the wires: the end in the host is named as the network is. It is down, as a new device is."""
+        """Create the wires: the end in the host has the name of the network, and is initially down."""
         lines = []
         for plug in plugs:
             far_end = f"name {plug.network} address {plug.hardware_address} netns {plug.process}"
@@ -91,7 +92,7 @@ class Switch:
         self._ip(lines)
 
     def cut(self, plugs: Sequence[Plug]) -> None:
-        """Let nothing through to or from these. They keep their carrier: only silence tells."""
+        """Block all packets to and from these plugs. Their links stay up: only silence shows the fault."""
         self._ip([f"link set dev {plug.port} nomaster" for plug in plugs])
 
     def restore(self, plugs: Sequence[Plug]) -> None:
@@ -99,7 +100,7 @@ class Switch:
         self._ip([f"link set dev {plug.port} master {plug.network}" for plug in plugs])
 
     def detach(self, prefix: str) -> None:
-        """Let nothing through to or from all ports whose names begin so."""
+        """Block all packets to and from all ports whose names have a prefix."""
         self._ip([f"link set dev {port} nomaster" for port in self.ports(prefix)])
 
     def attach(self, prefix: str, network: str) -> None:
@@ -107,15 +108,16 @@ class Switch:
         self._ip([f"link set dev {port} master {network}" for port in self.ports(prefix)])
 
     def ports(self, prefix: str) -> list[str]:
-        """Return the ports whose names begin so."""
+        """Return the ports whose names have a prefix."""
         enter = [NSENTER, f"--net=/proc/{self.pid}/ns/net", "--", "ip", "-json", "link"]
         shown = subprocess.run(enter, capture_output=True, check=True, timeout=30).stdout
         return [each["ifname"] for each in json.loads(shown) if each["ifname"].startswith(prefix)]
 
     def shape(self, plugs: Sequence[Plug], bandwidth: str | None) -> None:
-        """Limit what each of these sends, and what it receives, say to `1gbit`; None lifts the limit.
+        """Limit the bandwidth of each of these plugs in both directions, for example to `1gbit`; None removes the
+        limit.
 
-        Live connections feel it at once.
+        Open connections are affected at once.
         """
         limit = "noqueue" if bandwidth is None else _token_bucket(bandwidth)
         ports = [f"qdisc replace dev {plug.port} root {limit}" for plug in plugs]

@@ -1,4 +1,4 @@
-"""What a user of several machines does and gets wrong, with the real example, over real ssh."""
+"""Typical use and mistakes of a user of several machines, with the real example, over real ssh."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ TRAINING = "--epochs 6 --batch-size 16"
 
 
 def project(host: Host) -> Path:
-    """Give one host, and no other, a project folder with the example in it."""
+    """Create a project folder with the example on one host only."""
     folder = host.path(FOLDER)
     shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     return folder
 
 
 def result(out: str) -> tuple[float, str]:
-    """Return the test accuracy that rank 0 prints, and what it says of the parameters of all ranks."""
+    """Return the test accuracy that rank 0 prints, and its line about the parameters of all ranks."""
     accuracy = re.search(r"test accuracy: ([0-9.]+)", out)
     parameters = re.search(r"parameters: (bit-identical on \d+ worker\(s\))", out)
     assert accuracy is not None and parameters is not None, out
@@ -99,7 +99,9 @@ def test_a_full_disk_at_the_output_directory_does_not_end_the_training(hosts: Ho
 
 
 def test_foreign_connections_to_the_roster_do_no_harm(hosts: Hosts) -> None:
-    """Others on a host connect to where its workers reach the roster, and send nothing, rubbish, or an old secret."""
+    """Other processes on a host connect to the address at which its workers reach the roster, and send nothing, random
+    data, or an old secret.
+    """
     bed = hosts(1)
     script = """
     basics.init()
@@ -141,7 +143,7 @@ time.sleep(60)
 
 
 def test_foreign_connections_to_workers_do_no_harm(hosts: Hosts) -> None:
-    """Connections from anywhere to what workers listen on, before and after they have met, change nothing."""
+    """Foreign connections to workers' listening ports, before and after these have connected, have no effect."""
     bed = hosts(2)
     script = """
     basics.init()
@@ -195,7 +197,7 @@ def test_doctor_over_ssh(hosts: Hosts) -> None:
 
 
 def test_the_launcher_of_a_dead_terminal_leaves_nothing(hosts: Hosts) -> None:
-    """As when a laptop is closed: the launcher gets SIGHUP, and every host is empty a moment later."""
+    """As when a laptop is closed: the launcher gets SIGHUP, and all processes on the hosts end soon."""
     bed = hosts(2)
     put(bed.hosts, 'basics.init(); tell(f"up{rank}"); time.sleep(300)')
     job = start(bed, "-H h1:1,h2:1 python train.py")

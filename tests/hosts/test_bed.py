@@ -1,4 +1,4 @@
-"""The test bed keeps what it promises to the tests that use it."""
+"""Tests of the test bed itself."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ TIMED_OUT = 124
 
 
 def reaches(one: Host, name: str, seconds: float = 20) -> bool:
-    """Return whether a host gets a connection to a name's sshd within that time."""
+    """Return whether a host can connect to a name's sshd within a time limit."""
     return one.run(["timeout", str(seconds), "bash", "-c", f"</dev/tcp/{name}/22"]).returncode == 0
 
 
 def hears_nothing_of(one: Host, name: str) -> bool:
-    """Return whether a host gets neither connection nor refusal, for a second."""
+    """Return whether a connection attempt gets no answer, not even a refusal, for a second."""
     return one.run(["timeout", "1", "bash", "-c", f"</dev/tcp/{name}/22"]).returncode == TIMED_OUT
 
 
@@ -47,7 +47,7 @@ while True:
 
 
 def hear_datagrams(host: Host) -> IO[str]:
-    """Return what a host prints of the datagrams it gets."""
+    """Return the stream on which a host prints the datagrams that it receives."""
     family = "AF_INET6" if ":" in host.address else "AF_INET"
     hearer = host.start([sys.executable, "-c", HEAR_DATAGRAMS, family], stdout=subprocess.PIPE)
     assert hearer.stdout and hearer.stdout.readline() == "bound\n"
@@ -55,12 +55,12 @@ def hear_datagrams(host: Host) -> IO[str]:
 
 
 def say_in_datagram(sender: Host, receiver: Host) -> None:
-    """Send the sender's name; nobody tells whether it arrives."""
+    """Send the sender's name in a datagram, which may be lost."""
     sender.run(f"echo -n {sender.name} >/dev/udp/{receiver.name}/9000")
 
 
 def network_of(pid: int) -> str | None:
-    """Return which network namespace a process is in; None when it has ended, or is a zombie."""
+    """Return the network namespace of a process; None if it has ended, or is a zombie."""
     try:
         return os.readlink(f"/proc/{pid}/ns/net")
     except OSError:
@@ -68,7 +68,7 @@ def network_of(pid: int) -> str | None:
 
 
 def processes_in(network: str | None) -> list[int]:
-    """Return the living processes in a network namespace, by their ids on this side."""
+    """Return the ids, outside of the hosts, of the living processes in a network namespace."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit() and network_of(int(name)) == network]
 
 

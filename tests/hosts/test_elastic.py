@@ -18,7 +18,7 @@ Hosts = Callable[..., Bed]
 
 
 def training(bed: Bed, *options: str, slots: int = 2, patient: bool = True) -> Training:
-    """Return a training with two workers on each host, or another number, which goes on with the remaining ones."""
+    """Return a training with two (or `slots`) workers on each host, which continues with the remaining ones."""
     places = ",".join(f"{host.name}:{slots}" for host in bed.hosts)
     size = slots * len(bed.hosts)
     job = Training(bed, "-np", str(size), "--min-np", "1", "-H", places, *options, patient=patient)
@@ -161,7 +161,7 @@ def test_a_host_loses_its_power(hosts: Hosts) -> None:
 
 
 def test_a_host_is_cut_off_and_comes_back(hosts: Hosts) -> None:
-    """It ends its workers itself; when it is back they are not, and new ones join."""
+    """The host ends its workers itself; when it is reachable again, new ones join."""
     bed = hosts(3)
     job = training(bed, patient=False)
     bed.cut(bed.hosts[2])
@@ -175,7 +175,7 @@ def test_a_host_is_cut_off_and_comes_back(hosts: Hosts) -> None:
 
 
 def test_a_link_between_two_hosts_is_cut(hosts: Hosts) -> None:
-    """Both reach the launcher, and h2; only one of them can go on with it."""
+    """Both hosts reach the launcher, and h2; only one of them can continue with h2."""
     bed = hosts(3)
     job = training(bed, slots=1, patient=False)
     bed.cut_between(bed.hosts[0], bed.hosts[2])
@@ -210,7 +210,9 @@ def test_a_slow_link_loses_no_worker(hosts: Hosts) -> None:
 
 
 def test_foreign_connections_to_workers_do_no_harm_while_worlds_change(hosts: Hosts) -> None:
-    """Some say nothing, some rubbish; they come while nobody opens, and are there when the next world is made."""
+    """Some send nothing, some random data; they connect while no worker accepts, and are pending when the next world is
+    formed.
+    """
     bed = hosts(2)
     job = training(bed, slots=1)
     addresses = [(host.address, port) for worker, host in enumerate(bed.hosts) for port in ports_of(job, host, worker)]
@@ -260,7 +262,7 @@ def test_host_with_preemption_notice_is_avoided_until_it_is_withdrawn(hosts: Hos
 
 
 def test_a_host_that_flaps_is_put_into_quarantine(hosts: Hosts) -> None:
-    """At most twenty times; the other host goes on."""
+    """It fails at most twenty times; the other host continues."""
     bed = hosts(2)
     job = training(bed, slots=1)
     for _ in range(20):

@@ -69,7 +69,7 @@ def test_a_function_from_python(hosts: Hosts) -> None:
 
 
 def test_only_one_of_two_networks_joins_the_workers(hosts: Hosts) -> None:
-    """ssh goes over the first; between the workers, only the second lets anything through."""
+    """ssh uses the first; between the workers, only the second is open."""
     bed = hosts(2, networks=("mgmt0", "fast0"))
     bed.cut_between(*bed.hosts, network="mgmt0")
     put(bed.hosts, MEET)
@@ -176,13 +176,13 @@ def test_a_dry_run_asks_nobody(hosts: Hosts) -> None:
 
 
 def configure(bed: Bed, lines: str) -> None:
-    """Put lines before what is in the desk's ssh configuration."""
+    """Insert lines at the beginning of the desk's ssh configuration."""
     config = bed.desk.path("/root/.ssh/config")
     config.write_text(textwrap.dedent(lines) + config.read_text())
 
 
 def test_a_host_behind_a_jump_host(hosts: Hosts) -> None:
-    """The launcher reaches h2 through h1 only, and h2 cannot reach the launcher at all."""
+    """The launcher reaches h2 only through h1, and h2 cannot reach the launcher."""
     bed = hosts(2)
     configure(bed, "Host h2\n  ProxyJump h1\n")
     bed.cut_between(bed.desk, bed.hosts[1])
@@ -192,7 +192,7 @@ def test_a_host_behind_a_jump_host(hosts: Hosts) -> None:
 
 
 def test_shared_ssh_connections_that_persist_do_not_block_the_end(hosts: Hosts) -> None:
-    """With ControlPersist an ssh stays in the background, with all that it has inherited."""
+    """With ControlPersist, an ssh process remains in the background, with inherited descriptors."""
     bed = hosts(2)
     configure(bed, "ControlMaster auto\nControlPath /root/.ssh/%C\nControlPersist 60\n")
     put(bed.hosts, MEET)

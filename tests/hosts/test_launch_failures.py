@@ -156,7 +156,7 @@ def test_ctrl_z_loses_no_worker(hosts: Hosts) -> None:
 
 
 def test_the_way_to_a_host_breaks(hosts: Hosts) -> None:
-    """The ssh of one host is killed; the host itself is fine, and is cleaned up."""
+    """The ssh process for one host is killed; the host itself works, and is cleaned up."""
     bed = hosts(2)
     job = training(bed)
     (ssh,) = [

@@ -1,4 +1,4 @@
-"""`farandole run` over several hosts: what is refused, and how that is told."""
+"""`farandole run` over several hosts: refused jobs, and their messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from waiting import until
 
 
 def refused(bed: Bed, arguments: str) -> str:
-    """Return what is said when nothing is started."""
+    """Return the error output of a launch that is refused."""
     code, out, err = start(bed, arguments).finish()
     assert (code, out) == (2, ""), err
     assert err.startswith("error: ") and "hint: " in err

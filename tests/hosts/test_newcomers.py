@@ -1,4 +1,4 @@
-"""Hosts that come into a training that goes on, and are not as they should be, or cannot be reached fast."""
+"""Hosts that join a running training and are misconfigured, or have a slow link."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ echo asked >> asked
 
 
 class Discovery:
-    """The script on the desk that says which hosts there are, and is asked again and again."""
+    """The discovery script on the desk, which is run repeatedly."""
 
     def __init__(self, bed: Bed, *lines: str) -> None:
         self._folder = bed.desk.path(FOLDER)
@@ -44,13 +44,13 @@ class Discovery:
         self.says(*lines)
 
     def says(self, *lines: str) -> None:
-        """Let it give another answer."""
+        """Change the script's answer."""
         new = self._folder / "hosts.new"
         new.write_text("".join(f"{line}\n" for line in lines))
         new.replace(self._folder / "hosts")
 
     def await_heard(self) -> None:
-        """Wait until its last answer has been heard."""
+        """Wait until its last answer has been read."""
         # A run that has begun before may have read another list, and an answer is taken before the next question.
         goal = self._questions() + 3
         until(lambda: self._questions() >= goal, "the script has been asked again and again", END_SECONDS)
@@ -61,7 +61,7 @@ class Discovery:
 
 
 def install_another_version(bed: Bed, host: Host) -> Path:
-    """Give a host another farandole, and return where its agents say that they have begun."""
+    """Install another version of farandole on a host, and return the file in which its agents record their start."""
     package = os.path.dirname(farandole.__file__)
     bed.make_private(host, package)
     with open(host.path(installed.__file__), "a") as file:
@@ -70,7 +70,7 @@ def install_another_version(bed: Bed, host: Host) -> Path:
 
 
 def install_the_same_version(host: Host) -> None:
-    """Take the other farandole away."""
+    """Remove the other version."""
     module = host.path(installed.__file__)
     module.write_text(module.read_text().removesuffix(ANOTHER_VERSION))
 
@@ -102,9 +102,9 @@ def test_a_host_with_another_version_is_left_out_until_it_comes_back(hosts: Host
 
 
 def test_a_newcomer_behind_a_slow_link_gets_its_state(hosts: Hosts) -> None:
-    """It is full for seven seconds, and a worker or host may be silent for three: nobody is taken for lost.
+    """The link is saturated for seven seconds, and a worker or host may be silent for three: none counts as lost.
 
-    A busy machine alone silences no worker for as long as this, unlike for the default of one second.
+    A busy machine may silence a worker for the default of one second, but not for as long as this.
     """
     bed = hosts(2)
     bed.shape("20mbit", host=bed.hosts[1])

@@ -1,4 +1,4 @@
-"""A queue on several hosts: jobs run there, and hosts die under them."""
+"""A queue on several hosts: jobs run there, and hosts die."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`farandole test` over several hosts: it names the one whose cable is slow."""
+"""`farandole test` over several hosts: it names the host with the slow cable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sending a directory to hosts that share nothing but a network."""
+"""Sending a directory to hosts that share only a network."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_only_changed_files_are_sent_over_ssh(hosts: Hosts) -> None:
 
 
 def test_a_slow_network_is_not_taken_for_a_dead_one(hosts: Hosts) -> None:
-    """Beats wait behind what is sent, and get lost on a network that it fills."""
+    """Heartbeats are delayed behind the sent data, and are lost on a saturated network."""
     bed = hosts(2, bandwidth="4mbit")
     lay_out(bed, 2_000_000)
     done = bed.desk.run([sys.executable, "send.py", "one"], folder=FOLDER)
