@@ -156,12 +156,12 @@ def test_what_is_no_parquet_data_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "data", [[2]])
     write(tmp_path / "other", [[2]], more=lambda ids: pa.array(ids))
     for path, why in (
-        (tmp_path / "nowhere", "there is nothing at"),
+        (tmp_path / "nowhere", "there is no file or folder at"),
         (tmp_path / "empty", "there are no Parquet files"),
         (tmp_path / "broken.parquet", "broken.parquet is not a Parquet file"),
         (tmp_path / "none", "have no rows"),
         ([tmp_path / "data", tmp_path / "other"], "differ from those of"),
-        ([], "was given no path"),
+        ([], "needs a path"),
         ("nosuch://bucket", "there is no file system for nosuch"),
     ):
         with pytest.raises(ValueError, match=why):
@@ -285,7 +285,7 @@ def test_rank_0_reads_the_footers_and_all_ranks_know_what_is_wrong(tmp_path: Pat
     first, second = farandole.run(read_footers_once, (str(tmp_path / "data"),), num_proc=2)
     assert (first[:2], second[:2]) == ((33, 4), (33, 0))
     assert first[2] == second[2]
-    assert "there is nothing at" in first[2]
+    assert "there is no file or folder at" in first[2]
 
 
 TRAINING = """

@@ -194,7 +194,7 @@ def _check_bits(given: Any) -> None:
         return
     smaller = np.dtype(f"{given.dtype.kind}{size}")
     raise InvalidRequestError(
-        f"JAX would make {smaller} of this array of {given.dtype}: it has types of 64 bits only where they are enabled"
-        f", on all workers alike. Call jax.config.update('jax_enable_x64', True) before anything else, or pass "
+        f"JAX would convert this array from {given.dtype} to {smaller}: types of 64 bits must be enabled, on all "
+        f"workers. Call jax.config.update('jax_enable_x64', True) before anything else, or pass "
         f"array.astype({smaller.name!r})."
     )

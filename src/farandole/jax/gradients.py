@@ -43,7 +43,7 @@ def _tangents(arrays: Sequence[Any], tangents: Sequence[Any], site: CallSite) ->
     if site.kind is not Kind.ALLREDUCE:
         raise InvalidRequestError(
             f"{site.kind.name.lower()} has a gradient for Average and Sum only. Use allreduce, which has one for Min, "
-            "Max and Product too, and take what this rank is to have of it."
+            "Max and Product too, and take this rank's part of the result."
         )
     return (_of_product if site.op == Product else _of_extreme)(arrays, tangents, site)
 

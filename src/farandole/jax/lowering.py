@@ -86,8 +86,8 @@ def _check_devices(context: mlir.LoweringRuleContext, site: CallSite) -> None:
     axes = context.module_context.axis_context
     if getattr(axes, "num_devices", 1) not in (None, 1):  # Within shard_map, the context is another one.
         raise InvalidRequestError(
-            f"{site.operation}: the arrays of this function lie on several devices of this process, and each would "
-            "have only a part of the array. Call the collective within jax.shard_map, where it says what each device "
+            f"{site.operation}: the arrays of this function are on several devices of this process, and each would "
+            "have only a part of the array. Call the collective in jax.shard_map, which defines what each device "
             "does."
         )
 

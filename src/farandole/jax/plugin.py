@@ -113,7 +113,7 @@ def why_not() -> str:
     except (OSError, AttributeError) as error:
         return f"{path} cannot be loaded: {error}"
     if not lent.fits():
-        return f"{path} belongs to another version of farandole. Install farandole again."
+        return f"{path} belongs to another version of farandole. Reinstall farandole."
     library = lent.library
     handlers = {"cpu": library.farandole_jax_execute, "CUDA": library.farandole_jax_execute_on_device}
     try:

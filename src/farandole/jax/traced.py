@@ -106,7 +106,7 @@ def _wire(compression: Any, options: Options) -> dict[str, Any]:
         raise InvalidRequestError(NO_POWERSGD)
     if isinstance(compression, Feedback):
         raise InvalidRequestError(
-            "a compression with feedback remembers what it has not sent, and a compiled function remembers nothing: "
+            "a compression with feedback keeps what it has not sent, but a compiled function keeps no state: "
             "pass Compression.int8 or Compression.topk(...) itself, or use hvd.distributed(optimizer), whose state has "
             "room for it."
         )

@@ -374,8 +374,8 @@ def _made(cls: Any, optimizer: Any, config: dict[str, Any]) -> Any:
         return cls.from_config(config)
     except TypeError as error:
         raise InvalidRequestError(
-            f"{cls.__name__} cannot be made anew from its configuration ({error}). Its get_config() has to return all "
-            "arguments of its __init__, as Keras needs it to load saved models, too."
+            f"{cls.__name__} cannot be recreated from its configuration ({error}). Its get_config() must return all "
+            "arguments of its __init__, which Keras also needs to load saved models."
         ) from error
 
 

@@ -41,7 +41,7 @@ def shard(data: Data, process_set: ProcessSet = global_process_set) -> Data:
         raise InvalidRequestError(
             "shard() takes a keras.utils.PyDataset, a tf.data.Dataset, or arrays in tuples, lists and dicts, not "
             f"{type(data).__name__}. A DataLoader of PyTorch gets a torch.utils.data.DistributedSampler instead; in a "
-            "generator, leave out what is not this worker's."
+            "generator, skip the samples of other workers."
         )
     own = share_of((len(array) for array in arrays), process_set)
     return keras.tree.map_structure(lambda array: array[own], data)

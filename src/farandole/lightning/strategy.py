@@ -219,6 +219,6 @@ def _check_elastic(trainer: Any) -> None:
     if trainer.ckpt_path is not None:
         # Lightning does not give the loop of steps the position in the data, and steps no schedules afterwards.
         raise InvalidRequestError(
-            "an elastic job cannot go on from a checkpoint of Lightning's: omit ckpt_path=, and start the job with "
+            "an elastic job cannot continue from a Lightning checkpoint: omit ckpt_path=, and start the job with "
             "--checkpoint-dir DIR --resume auto."
         )

@@ -10,7 +10,7 @@ try:
     import mxnet  # noqa: F401
 except Exception as error:  # Such as AttributeError: newer versions of NumPy lack names that MXNet asks for.
     raise ModuleNotFoundError(
-        "farandole.mxnet needs MXNet 1.9.1, the last one, with NumPy 1.23.5, in an environment of its own with Python "
+        "farandole.mxnet needs MXNet 1.9.1, the last one, with NumPy 1.23.5, in a separate environment with Python "
         f"3.10 or 3.11; there, run: pip install 'farandole[mxnet]' (importing mxnet here: {error})",
         name="mxnet",
     ) from error

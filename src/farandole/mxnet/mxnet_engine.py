@@ -146,7 +146,7 @@ def _check_memory_of() -> None:
     one, other = mx.nd.empty((2,)), mx.nd.empty((2,))
     if memory_of(one) != memory_of(one[0:1]) or memory_of(one) == memory_of(other):
         raise LibraryError(
-            f"farandole.mxnet knows how MXNet 1.9.1 keeps its arrays, and MXNet {mx.__version__} does it otherwise. "
+            f"farandole.mxnet needs the memory layout of MXNet 1.9.1, and that of MXNet {mx.__version__} differs. "
             "Install mxnet==1.9.1."
         )
 

@@ -39,7 +39,7 @@ class DistributedOptimizer(mx.optimizer.Optimizer):
         """Create an instance of a subclass of both this class and the optimizer's, with the arguments of `__init__`."""
         if not isinstance(optimizer, mx.optimizer.Optimizer):
             raise InvalidRequestError(
-                f"DistributedOptimizer is made of an mx.optimizer.Optimizer, not of {type(optimizer).__name__}. Pass "
+                f"DistributedOptimizer wraps an mx.optimizer.Optimizer, not a {type(optimizer).__name__}. Pass "
                 "mx.optimizer.create('sgd', learning_rate=0.1), for example."
             )
         if isinstance(optimizer, DistributedOptimizer):

@@ -117,7 +117,7 @@ def _steps(ledger: Ledger, counts: tuple[int, ...]) -> int:
         shares, last = last.step(counts)
         if not all(shares):
             raise InvalidRequestError(
-                f"the last step of an epoch has rows for {sum(map(bool, shares))} of {len(counts)} workers: give "
-                "drop_last=True to leave it out, or a batch_size of at least 2."
+                f"the last step of an epoch has rows for {sum(map(bool, shares))} of {len(counts)} workers: pass "
+                "drop_last=True to omit it, or a batch_size of at least 2."
             )
     return steps

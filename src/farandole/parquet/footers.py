@@ -59,7 +59,7 @@ def file_system(path: Paths, given: Any) -> tuple[Any, list[str]]:
     fs = arrow().fs
     paths = [os.fspath(each) for each in ([path] if isinstance(path, str | os.PathLike) else path)]
     if not paths:
-        raise InvalidRequestError("ParquetSource was given no path: give a file, a folder, or a list of them.")
+        raise InvalidRequestError("ParquetSource needs a path: pass a file, a folder, or a list of them.")
     if given is not None:
         return given if isinstance(given, fs.FileSystem) else fs.PyFileSystem(fs.FSSpecHandler(given)), paths
     found = [_of_url(fs, each) for each in paths]
@@ -97,7 +97,7 @@ def read_footers(system: Any, paths: Sequence[str]) -> Footers:
     files = [file for path in paths for file in _files(system, path)]
     if not files:
         raise InvalidRequestError(
-            f"there are no Parquet files at {', '.join(paths)}: files in a folder count if their names end with "
+            f"there are no Parquet files at {', '.join(paths)}: files in a folder are read if their names end with "
             ".parquet and begin with neither '.' nor '_'."
         )
     with ThreadPoolExecutor(min(_AT_ONCE, len(files))) as pool:
@@ -118,7 +118,7 @@ def _files(system: Any, path: str) -> list[str]:
     fs = arrow().fs
     info = system.get_file_info(path)
     if info.type == fs.FileType.NotFound:
-        raise InvalidRequestError(f"there is nothing at {path}: check the path of the ParquetSource.")
+        raise InvalidRequestError(f"there is no file or folder at {path}: check the path of the ParquetSource.")
     if info.type == fs.FileType.File:
         return [path]
     found = system.get_file_info(fs.FileSelector(path, recursive=True))

@@ -29,7 +29,7 @@ class GroupedRows:
 
     def __init__(self, rows: Sequence[int], seed: int, shuffle: bool, window: int) -> None:
         if window < 1:
-            raise InvalidRequestError(f"a window has at least 1 row group, not {window}.")
+            raise InvalidRequestError(f"a window must have at least 1 row group, not {window}.")
         self._rows = rows
         self._seed, self._shuffle, self._window = seed, shuffle, window
         self._epoch = 0

@@ -71,9 +71,9 @@ class Plugin(LentEngine):
         self.library.farandole_tensorflow_error.restype = ctypes.c_char_p
         refused = self.library.farandole_tensorflow_error().decode()
         if refused:
-            raise _Unusable(f"TensorFlow {tf.__version__} has not taken the ops: {refused}")
+            raise _Unusable(f"TensorFlow {tf.__version__} has refused the ops: {refused}")
         if not self.fits():
-            raise _Unusable(f"{path} belongs to another version of farandole. Install farandole again.")
+            raise _Unusable(f"{path} belongs to another version of farandole. Reinstall farandole.")
         _leave_unordered()
 
     def opened(self, session: Session) -> None:

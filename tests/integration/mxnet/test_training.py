@@ -227,7 +227,7 @@ def test_wrong_optimizers_are_told(world: World) -> None:
 
     for told in world.run(body):
         assert len(told) == 5
-        assert "is made of an mx.optimizer.Optimizer, not of str" in told[0]
+        assert "wraps an mx.optimizer.Optimizer, not a str" in told[0]
         assert "is a DistributedOptimizer already" in told[1]
         assert "num_groups must be a whole number, 0 or more, not -1" in told[2]
         assert "gradient_predivide_factor must be a number above 0, not 0" in told[3]

@@ -53,7 +53,7 @@ class Torch(FrontEnd):
         return [
             (torch.ones(3, 4).t(), "Tensor is required to be contiguous."),
             (torch.ones(2, 2).to_sparse(), "not supported"),
-            (torch.quantize_per_tensor(torch.ones(2), 0.5, 0, torch.qint8), "its scale would not travel with it"),
+            (torch.quantize_per_tensor(torch.ones(2), 0.5, 0, torch.qint8), "its scale would not be sent with it"),
         ]
 
     def unreducible(self) -> list[tuple[Any, str]]:

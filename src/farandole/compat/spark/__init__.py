@@ -60,7 +60,7 @@ def run(
     """
     if use_mpi or extra_mpi_args:
         raise SpecError(
-            "workers in tasks of Spark are not started by mpirun here, so use_mpi and extra_mpi_args have no meaning",
+            "workers in Spark tasks cannot be started by mpirun, so use_mpi and extra_mpi_args are not valid",
             "omit them",
         )
     with _horovods_words():

@@ -94,8 +94,8 @@ class IndexLoader(ABC):
     def ledger(self, ledger: Ledger) -> None:
         if ledger.samples != self._samples:
             raise InvalidRequestError(
-                f"this ledger is of {ledger.samples} samples, but here are {self._samples}: all workers need the same "
-                "samples."
+                f"this ledger has {ledger.samples} samples, but the source has {self._samples}: all workers need the "
+                "same samples."
             )
         self._ledger = ledger
 
@@ -147,7 +147,7 @@ class IndexLoader(ABC):
                 again in the next step.
         """
         if batch.ledger != self._ledger:
-            raise InvalidRequestError("this batch is of another step: commit each batch once.")
+            raise InvalidRequestError("this batch belongs to another step: commit each batch once.")
         self._ledger = batch.ledger.commit(batch.shares, lost) if lost else batch.after
         self._follows = None
         if self._current is not None and not lost:

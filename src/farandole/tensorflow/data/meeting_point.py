@@ -375,8 +375,8 @@ class ComputeClient:
             channel = Channel.connect(self._addresses, self._key, timeout=CONNECT_SECONDS, limit=_MESSAGE_LIMIT)
         except AuthenticationFailed:
             raise AuthenticationFailed(
-                f"what listens at {self._addresses} does not hold the key of this configuration: it is of another "
-                "run. Read the file that the service of now has written."
+                f"the service at {self._addresses} does not have the key of this configuration, which is from another "
+                "run. Read the file that the current service has written."
             ) from None
         try:
             channel.send(msgspec.msgpack.encode(request), time.monotonic() + _ANSWER_SECONDS)

@@ -76,7 +76,7 @@ def source_of(given: Any) -> Source:
     if hasattr(given, "__getitem__") and hasattr(given, "__len__"):
         return SequenceSource(given)
     raise InvalidRequestError(
-        f"an ElasticLoader cannot read what is of type {type(given).__name__}: pass arrays, a sequence of samples, or "
+        f"an ElasticLoader cannot read a {type(given).__name__}: pass arrays, a sequence of samples, or "
         "the number of samples with load=lambda ids: ..."
     )
 

@@ -70,7 +70,7 @@ def steps(
     """
     if not isinstance(loader, ElasticLoader):
         raise InvalidRequestError(
-            f"steps() cannot share out a {type(loader).__name__}: pass hvd.elastic.ElasticLoader(...)."
+            f"steps() cannot load samples from a {type(loader).__name__}: pass hvd.elastic.ElasticLoader(...)."
         )
     settings = current().settings
     if is_elastic() and not settings.elastic_keep_gradients:

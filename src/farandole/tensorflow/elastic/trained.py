@@ -120,7 +120,7 @@ def _check(name: str, thing: Any) -> None:
     if variables is None and not (hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict")):
         raise InvalidRequestError(
             f"{name}={thing!r} has neither variables nor state_dict() and load_state_dict(), by which newcomers could "
-            "get it. A number of your own can be a tf.Variable."
+            "get it. Store a number in a tf.Variable."
         )
     check_built(name, thing)
     if hasattr(thing, "apply_gradients") and not hasattr(thing, "build"):

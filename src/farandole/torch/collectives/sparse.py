@@ -54,7 +54,7 @@ def sparse_allreduce_async(
     def result() -> torch.Tensor:
         gathered = session.handles.synchronize(number)
         if gathered is None:
-            raise InvalidRequestError(f"the result of sparse_allreduce_async of {name} was taken already: keep it.")
+            raise InvalidRequestError(f"the result of sparse_allreduce_async of {name} was already returned: store it.")
         (all_indices, _), (all_values, _) = gathered
         if op == Average:
             all_values = all_values / divisor(op, len(process_set.ranks))

@@ -231,7 +231,7 @@ def _opaque_type(tensor: torch.Tensor) -> OpaqueType:
     """
     if tensor.is_quantized:
         raise InvalidRequestError(
-            f"Tensor type {tensor.type()} is not supported: its scale would not travel with it. Pass "
+            f"Tensor type {tensor.type()} is not supported: its scale would not be sent with it. Pass "
             "tensor.int_repr(), or use broadcast_object."
         )
     return OpaqueType(str(tensor.dtype).removeprefix("torch."), tensor.element_size())

@@ -351,7 +351,7 @@ def _rows(name: str, tensor: torch.Tensor, splits: Sequence[int], size: int) -> 
     if not splits:
         if rows % size:
             raise InvalidRequestError(
-                f"all_to_all_single: the {name} has {rows} rows, which {size} members cannot share equally. "
+                f"all_to_all_single: the {name} has {rows} rows, which {size} members cannot divide equally. "
                 f"Pass {name}_split_sizes."
             )
         return [rows // size] * size

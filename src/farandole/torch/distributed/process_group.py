@@ -297,8 +297,8 @@ class ProcessGroup(dist.ProcessGroup):
     def recv_anysource(self, tensors: list[torch.Tensor], tag: int) -> Work:
         """Raise an error: sender and receiver agree before anything is sent, so the receiver must name the sender."""
         raise InvalidRequestError(
-            "the farandole backend cannot receive from any source: pass src=, the rank that sends. Where it is not "
-            "known, let the ranks tell each other with all_to_all_single first."
+            "the farandole backend cannot receive from any source: pass src=, the rank that sends. If it is not "
+            "known, exchange it with all_to_all_single first."
         )
 
     def _begin_transfer(self, label: str, tensors: list[torch.Tensor], source: int, destination: int, tag: int) -> Work:

@@ -74,7 +74,7 @@ class Reduction:
         source = dense(tensor)
         if source.is_complex():
             if kind not in OPS_ON_COMPLEX:
-                raise InvalidRequestError(f"{kind} has no meaning for complex numbers.")
+                raise InvalidRequestError(f"{kind} is not defined for complex numbers.")
             source = torch.view_as_real(source.detach())
         if source.dtype not in DTYPES:
             raise InvalidRequestError(f"the farandole backend cannot reduce {source.dtype}. Convert the tensor first.")
@@ -85,7 +85,7 @@ class Reduction:
             return cls(OPS_ON_BOOL[kind], source)
         if kind in BITWISE:
             if source.is_floating_point():
-                raise InvalidRequestError(f"{kind} has no meaning for {source.dtype}.")
+                raise InvalidRequestError(f"{kind} is not defined for {source.dtype}.")
             return cls(None, source, BITWISE[kind])
         if kind not in NATIVE_OPS:
             raise InvalidRequestError(f"the farandole backend does not know the operation {kind}.")

@@ -280,7 +280,7 @@ class ElasticLoader:
         # Mostly both are the same object, and checking that costs less than comparing them.
         if batch.ledger is not self._ledger and batch.ledger != self._ledger:
             raise ValueError(
-                "this batch is of another step: commit or abort each batch once, before the loader gets another ledger."
+                "this batch belongs to another step: commit or abort each batch once, before the ledger is replaced."
             )
 
 

@@ -179,7 +179,7 @@ def elastic_loader(loader: Any, global_batch_size: int | None = None) -> Elastic
     """
     if not isinstance(loader, DataLoader):
         raise InvalidRequestError(
-            f"steps() cannot share out a {type(loader).__name__}: pass hvd.elastic.ElasticLoader(dataset, "
+            f"steps() cannot load samples from a {type(loader).__name__}: pass hvd.elastic.ElasticLoader(dataset, "
             "batch_size=...), or a DataLoader."
         )
     if isinstance(loader.dataset, IterableDataset) and loader.batch_size is not None:

@@ -40,8 +40,7 @@ def check_compressed_call(collective: Collective, compression: Recipe | Feedback
         )
     if name is None and isinstance(compression, Feedback):
         raise InvalidRequestError(
-            "a compression with feedback remembers by name what it has not sent: pass name= to the call, the same one "
-            "each time."
+            "a compression with feedback keeps residuals by name: pass name= to the call, the same one each time."
         )
 
 

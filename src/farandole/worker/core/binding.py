@@ -237,7 +237,7 @@ def _load(path: Path) -> Library:
     if found != ABI_VERSION:
         raise LibraryError(
             f"{path} has version {found} of the C interface, this package needs {ABI_VERSION}. Build both from the "
-            "same source, or install farandole again; if FARANDOLE_LIBRARY is set, unset it."
+            "same source, or reinstall farandole; if FARANDOLE_LIBRARY is set, unset it."
         )
     return library
 
@@ -261,7 +261,7 @@ def _declare(handle: ctypes.CDLL, path: Path, name: str, result: Any, arguments:
         function = getattr(handle, name)
     except AttributeError:
         raise LibraryError(
-            f"{path} lacks {name}: it is not the library of this version. Build or install it again."
+            f"{path} lacks {name}: it is not the library of this version. Rebuild or reinstall it."
         ) from None
     function.restype = result
     function.argtypes = arguments
