@@ -1,4 +1,4 @@
-"""What runs in the workers of tests' jobs on Spark, and the processes of such a job, to be killed."""
+"""The functions of workers in tests' jobs on Spark, and finding and killing the processes of such a job."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def fail() -> None:
 
 
 def wait_for_its_end(folder: Path) -> None:
-    """Tell the test which process this is, once in a job, and wait until the test ends it."""
+    """Report this process's id to the test, once in a job, and wait until the test kills it."""
     try:
         with open(folder / "victim", "x") as file:
             file.write(str(os.getpid()))
@@ -55,7 +55,7 @@ def wait_for_its_end(folder: Path) -> None:
 
 
 def train_fixed(folder: str) -> None:
-    """Let rank 1 wait for its end, and rank 0 for rank 1."""
+    """Make rank 1 wait until it is killed, and rank 0 wait for rank 1."""
     import farandole.numpy as hvd
 
     hvd.init()

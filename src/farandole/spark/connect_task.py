@@ -1,7 +1,7 @@
 """The part of a job on Spark Connect that runs in its tasks, which Spark starts together (a barrier stage).
 
 The launcher runs in the task of partition 0, because executors may not reach the client. The other tasks learn its
-address through Spark (`allGather`) and dial it. What the job has led to comes back as the rows of partition 0.
+address through Spark (`allGather`) and dial it. The outcome of the job is returned as the rows of partition 0.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _END_SECONDS = 30.0
 
 @dataclass
 class Answer:
-    """What the tasks have led to.
+    """The result of the tasks.
 
     Attributes:
-        outcome: the outcome of the job, or the error for which it has none.
+        outcome: the outcome of the job, or the error because of which there is none.
         stdout: the last lines that workers have printed, and those of the launcher.
         stderr: the same of their error output.
     """
@@ -48,7 +48,7 @@ class Answer:
 
 @dataclass
 class Tail:
-    """Keeps the last lines that are written to it."""
+    """A stream that keeps the last lines written to it."""
 
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=_MOST_LINES))
 
@@ -69,7 +69,7 @@ class Member:
     code of the dialer in another one.
 
     Attributes:
-        job: a name that no other job has.
+        job: the unique name of the job.
         call: the pickled function and arguments.
         size: the number of tasks.
         options: the user's options.
@@ -121,14 +121,14 @@ class Member:
 
 @contextlib.contextmanager
 def attempt(context: Any, job: str) -> Iterator[bool]:
-    """Return whether this is Spark's first attempt to run the tasks of a job: a training must not begin anew unnoticed.
+    """Return whether this is Spark's first attempt to run the tasks of a job: a training must not restart unnoticed.
 
-    If a task is lost, Spark kills the others and starts all of them again, and Python is not told. So each task leaves
-    a file on its machine as long as it runs; tasks of a second attempt find one of a task that was killed.
+    If a task is lost, Spark kills the others and restarts all of them, without notifying Python. So each task leaves a
+    file on its machine as long as it runs; tasks of a second attempt find one of a task that was killed.
 
     Args:
         context: the BarrierTaskContext.
-        job: the name of the job, which no other job has.
+        job: the unique name of the job.
     """
     folder = Path(tempfile.gettempdir())
     left = list(folder.glob(f"{job}.*"))
@@ -145,7 +145,7 @@ def attempt(context: Any, job: str) -> Iterator[bool]:
 
 
 class _Tasks:
-    """The tasks of the job, as the launcher in one of them sees them.
+    """The tasks of the job, for the launcher in one of them.
 
     Args:
         context: the BarrierTaskContext of this task.
@@ -158,7 +158,7 @@ class _Tasks:
         self._thread: threading.Thread | None = None
 
     def begin(self, slot: Slot) -> None:
-        """Tell the other tasks where the launcher is, and serve it in this one."""
+        """Send the launcher's address to the other tasks, and serve it in this one."""
         self.announce(json.dumps([slot.launcher, slot.secret.hex()]))
 
         def work() -> None:
@@ -168,16 +168,18 @@ class _Tasks:
         self._thread.start()
 
     def announce(self, text: str) -> None:
-        """Tell the other tasks, which wait for this, where the launcher is; "" if there is none. No-op after once."""
+        """Send the launcher's address to the other tasks, which wait for it; "" if there is none. No-op after the first
+        call.
+        """
         if not self._announced:
             self._announced = True
             self._context.allGather(text)
 
     def failure(self) -> str:
-        """Return why this task can run no worker; "" as long as it may."""
+        """Return why this task cannot run a worker; "": it can."""
         return why_dialer_ended(0, self._code)
 
     def end(self, patience: float) -> None:
-        """Wait until this task serves no longer, as it does soon after the end of the launcher."""
+        """Wait until this task stops serving, soon after the end of the launcher."""
         if self._thread is not None:
             self._thread.join(patience + _END_SECONDS)

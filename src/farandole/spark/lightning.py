@@ -1,4 +1,4 @@
-"""`LightningEstimator`: modules of Lightning as stages of `pyspark.ml`."""
+"""`LightningEstimator`: Lightning modules as stages of `pyspark.ml`."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _OF_THE_MODULE = ("optimizer", "loss", "loss_weights", "metrics")
 class LightningEstimator(BaseEstimator):
     """Trains a LightningModule on the rows of a DataFrame, on several workers.
 
-    A batch is a dict with a tensor for each column. Learning rates are those of one worker, and multiplied by their
-    number. Each row is used once in an epoch; of a last step with fewer rows than workers, the rows are left out. Rank
-    0 writes a checkpoint into the store after each epoch, and a `run_id` that the store has goes on from there.
+    A batch is a dict with a tensor for each column. Learning rates are those for one worker, and are multiplied by the
+    number of workers. Each row is used once in an epoch; a last step with fewer rows than workers is omitted. Rank 0
+    writes a checkpoint into the store after each epoch, and a training with an existing `run_id` continues from it.
 
     Args:
-        parameters: by keywords; `explainParams()` lists them.
+        parameters: the parameters, by keyword; `explainParams()` lists them.
 
     Raises:
         TypeError: there is no such parameter.
@@ -99,8 +99,8 @@ class LightningEstimator(BaseEstimator):
 
 
 class LightningModel(TorchModel):
-    """A trained module of Lightning, whose `forward` adds a column for each output to DataFrames.
+    """A trained Lightning module, whose `forward` adds a column for each output to DataFrames.
 
     Args:
-        parameters: by keywords; `explainParams()` lists them.
+        parameters: the parameters, by keyword; `explainParams()` lists them.
     """

@@ -24,7 +24,7 @@ from farandole.spark.training import Task
 
 @dataclass(frozen=True)
 class LightningTask(Task):
-    """What a worker needs to know of the training. `trained` is the module, its callbacks, and the logger."""
+    """The description of the training for a worker. `trained` is the module, its callbacks, and the logger."""
 
     input_shapes: Sequence[Sequence[int]] | None
     float_inputs: bool
@@ -36,7 +36,7 @@ def train(task: LightningTask) -> dict[str, Any]:
     """Train; rank 0 writes a checkpoint after each epoch. Return the history and the sizes of the outputs.
 
     Raises:
-        ValueError: rows do not fit the model.
+        ValueError: rows do not match the model.
     """
     hvd.init()
     module, callbacks, logger = pickle.loads(task.trained)
@@ -72,7 +72,7 @@ def train(task: LightningTask) -> dict[str, Any]:
 
 
 def best_of(checkpoint: str) -> str:
-    """Return the URL of the checkpoint that a ModelCheckpoint of the user's has found best."""
+    """Return the URL of the best checkpoint of the user's ModelCheckpoint."""
     return f"{checkpoint}.best"
 
 
@@ -87,7 +87,7 @@ def as_tensors(rows: Mapping[str, Any]) -> dict[str, torch.Tensor]:
 
 
 class Epochs:
-    """Batches as Lightning takes them, which it goes through once in an epoch.
+    """Batches for Lightning, which iterates over them once in an epoch.
 
     Args:
         batches: the batches of this rank.
@@ -106,7 +106,7 @@ class Epochs:
 class Rates(lightning.Callback):
     """Multiplies learning rates, which are given for one worker, by the number of workers.
 
-    Checkpoints have those of one worker, so a training may go on with another number of workers.
+    Checkpoints have the rates for one worker, so a training may continue with another number of workers.
     """
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
@@ -118,7 +118,7 @@ class Rates(lightning.Callback):
                 each.scheduler.base_lrs = [rate * size for rate in each.scheduler.base_lrs]
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        """Write the rates of one worker."""
+        """Write the rates for one worker."""
         size = hvd.size()
         checkpoint["optimizer_states"] = copy.deepcopy(checkpoint["optimizer_states"])
         _scale([each["param_groups"] for each in checkpoint["optimizer_states"]], 1 / size)
@@ -136,15 +136,15 @@ def _scale(optimizers: Sequence[Sequence[dict[str, Any]]], factor: float) -> Non
 
 
 class Keep(lightning.Callback):
-    """Records each epoch, and lets rank 0 write a checkpoint after it.
+    """Records each epoch, and writes a checkpoint on rank 0 after it.
 
     Attributes:
         history: the values of each logged metric, one for each epoch.
-        epochs: how many epochs the checkpoint has that the training goes on from.
-        begun: its path on this machine; None: the training begins.
+        epochs: the number of epochs in the checkpoint from which the training continues.
+        begun: the path of this checkpoint on this machine; None: there is none.
 
     Args:
-        task: what to do.
+        task: the description of the training.
         folder: a folder for files.
     """
 
@@ -177,7 +177,7 @@ class Keep(lightning.Callback):
 
 
 def _sizes(task: LightningTask, module: Any) -> list[int | None]:
-    """Return how many numbers each output has for a row; None for one."""
+    """Return the number of values of each output for a row; None for a scalar."""
     rows = as_tensors(task.source(task.train).farandole_read(((0, 1),)))
     inputs = as_inputs([rows[name] for name in task.feature_cols], task.input_shapes, task.float_inputs)
     module = module.cpu().eval()

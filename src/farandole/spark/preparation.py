@@ -22,10 +22,10 @@ except ImportError as error:
 
 @dataclass(frozen=True)
 class Rows:
-    """Where the data of a training are."""
+    """The locations of a training's data."""
 
     train: str
-    """A URL in the store."""
+    """The URL of the training data, in the store."""
     val: str | None
 
 
@@ -41,10 +41,10 @@ def written(
         columns: the names of the columns.
         files: the number of files for each part.
         validation: a fraction of the rows, or a column; see `BaseEstimator`.
-        seed: chooses the rows of the fraction.
+        seed: the seed of the choice of rows for validation.
 
     Returns:
-        The number of the data set in the store, and where the rows are.
+        The number of the data set in the store, and the locations of the rows.
 
     Raises:
         ValueError: there is no such column, or the fraction is not valid.
@@ -106,7 +106,7 @@ def prepare_data(
         feature_columns: the columns of the inputs; None: all others.
         validation: a fraction of the rows, or a column that is true or above 0 for rows of validation.
         sample_weight_col: the column of the rows' weights.
-        partitions_per_process: Parquet files for each worker.
+        partitions_per_process: the number of Parquet files for each worker.
 
     Returns:
         The number of the data set.

@@ -1,4 +1,4 @@
-"""What the workers of all estimators must know of a training."""
+"""The description of a training for the workers of all estimators."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Task:
     label_cols: Sequence[str]
     weight_col: str | None
     trained: bytes
-    """The pickled model, and what the framework needs to train it."""
+    """The pickled model, and the framework's objects for its training."""
     batch_size: int
     val_batch_size: int
     epochs: int
@@ -37,11 +37,11 @@ class Task:
         return self.store.source(path, columns=list(columns), **options)
 
     def batches(self, path: str, size: int, collate: Any = None, **options: Any) -> Any:
-        """Return the batches of this rank, in a job whose workers stay.
+        """Return the batches of this rank, in a job with a fixed number of workers.
 
         Args:
             path: the URL of the rows.
-            size: rows of each worker in a step.
+            size: the number of rows of each worker in a step.
             collate: a function that makes a batch of the columns.
             options: other arguments of the source.
         """

@@ -1,4 +1,4 @@
-"""`horovod.spark.lightning`: the names of Horovod's, whose inputs become floating-point numbers."""
+"""`horovod.spark.lightning`: Horovod's names; inputs are converted to floating-point numbers, as with Horovod."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["TorchEstimator", "TorchModel"]
 
 
 class TorchEstimator(lightning.LightningEstimator):
-    """Trains a LightningModule on the rows of a DataFrame, whose integers become floating-point numbers.
+    """Trains a LightningModule on the rows of a DataFrame, whose integers are converted to floating-point numbers.
 
-    Otherwise as `farandole.spark.lightning.LightningEstimator`.
+    Otherwise the same as `farandole.spark.lightning.LightningEstimator`.
     """
 
     PARAMETERS: ClassVar[Mapping[str, Any]] = {

@@ -1,4 +1,4 @@
-"""`horovod.spark.common.util`: data that are prepared once for several trainings, with Horovod's arguments."""
+"""`horovod.spark.common.util`: preparing data once for several trainings, with Horovod's arguments."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def prepare_data(
     partitions_per_process: int = 10,
     verbose: int = 0,
 ) -> AbstractContextManager[int]:
-    """Write a DataFrame once for several trainings, as `farandole.spark.preparation.prepare_data`.
+    """Write a DataFrame once for several trainings, like `farandole.spark.preparation.prepare_data`.
 
     Args:
         num_processes: the number of workers.
@@ -34,9 +34,9 @@ def prepare_data(
         feature_columns: the columns of the inputs; None: all others.
         validation: a fraction of the rows, or a column.
         sample_weight_col: the column of the rows' weights.
-        compress_sparse: accepted; sparse vectors become arrays.
-        partitions_per_process: Parquet files for each worker.
-        verbose: accepted; nothing is printed.
+        compress_sparse: ignored; sparse vectors become arrays.
+        partitions_per_process: the number of Parquet files for each worker.
+        verbose: ignored; nothing is printed.
 
     Raises:
         ValueError: there are no labels or no such column, or a number is not valid.
