@@ -2,9 +2,9 @@
 
 A comment before a block describes an exception:
 
-    <!-- docs test: not run: REASON -->    it is compiled only
-    <!-- docs test: script NAME -->        it is saved as NAME for the command below; it runs as other blocks do, too
-    <!-- docs test: run -->                the commands are run, in the folder of the scripts
+    <!-- docs test: not run: REASON -->    it is compiled only <!-- docs test: script NAME -->        it is saved as
+    NAME for the command below; it also runs like other blocks <!-- docs test: run -->                the commands are
+    run, in the folder of the scripts
 
 Every other block of Python runs.
 """

@@ -34,7 +34,7 @@ def run_on_workers(
 
 
 def run_alone(nursery: Nursery, script: Path, *arguments: str) -> str:
-    """Run a script in one process that no launcher has started, and return what it printed on standard output."""
+    """Run a script in one process that no launcher has started, and return its standard output."""
     worker = nursery.fork({})
     try:
         worker.send(_run, (str(script), arguments, str(Path.cwd())))

@@ -1,8 +1,8 @@
 """Training on a Ray cluster.
 
 `RayExecutor` has Horovod's interface: workers are actors, which keep their state from call to call. `run` starts an
-elastic job, whose workers come and go with the nodes of the cluster. `report` is for training functions of Ray Train.
-Ray is imported when it is used.
+elastic job, whose workers join and leave with the nodes of the cluster. `report` is for training functions of Ray
+Train. Ray is imported when it is used.
 """
 
 from farandole.ray.elastic_run import run

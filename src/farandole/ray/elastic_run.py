@@ -51,7 +51,7 @@ def run(
     cooldown_range: tuple[float, float] | None = None,
     verbose: bool = False,
 ) -> list[Any]:
-    """Run a function with an elastic loop on workers that come and go with the nodes of a Ray cluster.
+    """Run a function with an elastic loop on workers that join and leave with the nodes of a Ray cluster.
 
     It connects to the cluster if the program has not done so. Workers are processes beside Ray's own; one that needs
     Ray calls `ray.init(address="auto")`. Missing resources are requested, and used as soon as they are available.

@@ -14,8 +14,8 @@ from farandole.ray.settings import RaySettings, write_identity_file
 class RayExecutor:
     """Runs functions on workers that are started by Ray.
 
-    With `min_workers`, the job is elastic: `run` starts it, and its workers come and go. Otherwise workers are actors,
-    which keep their state from call to call, until `shutdown`.
+    With `min_workers`, the job is elastic: `run` starts it, and its workers may join and leave. Otherwise workers are
+    actors, which keep their state from call to call, until `shutdown`.
 
     Args:
         settings: the result of `create_settings`.

@@ -113,7 +113,7 @@ class HostActor:
         threading.Thread(target=dial, name="farandole-dialer", daemon=True).start()
 
     def leave_if_on(self, nodes: Collection[str]) -> None:
-        """Let the worker leave the job at the end of a step if this actor is on one of these nodes, and dial no more.
+        """Make the worker leave the job at the end of a step if this actor is on one of these nodes, and stop dialing.
 
         Ray starts this actor again elsewhere when the node has gone.
         """

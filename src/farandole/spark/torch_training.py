@@ -260,5 +260,5 @@ def _shaped(columns: Tensors, shapes: Sequence[Sequence[int]] | None) -> Iterato
 
 
 def as_default(column: torch.Tensor) -> torch.Tensor:
-    """Return floating-point numbers in PyTorch's default type, and others as they are."""
+    """Return floating-point numbers in PyTorch's default type, and others unchanged."""
     return column.to(torch.get_default_dtype()) if column.is_floating_point() else column

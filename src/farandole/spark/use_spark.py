@@ -65,7 +65,7 @@ def adds_executors(context: Any) -> bool:
 
 
 def what_ended_spark(context: Any) -> str:
-    """Return what has ended Spark itself; "" while it can run jobs."""
+    """Return why Spark itself has ended; "": it can run jobs."""
     java = getattr(context._gateway, "proc", None)
     try:
         stopped = context._jsc is None or context._jsc.sc().isStopped()
@@ -90,7 +90,7 @@ def how_it_exited(code: int) -> str:
 
 
 def why_dialer_ended(task: int, code: int) -> str:
-    """Return what it means that the dialer in a task has ended with an exit code; "" if it has ended well."""
+    """Return the explanation of the exit code of a task's dialer; "": it succeeded."""
     if code == 0:
         return ""
     return (

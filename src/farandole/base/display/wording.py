@@ -12,7 +12,7 @@ HOROVOD_FAILED_FIRST = HOROVOD_FAILED + " The first process to do so was:\nProce
 
 
 def error_lines(message: str, hint: str = "") -> str:
-    """Return an error as commands print it: what is wrong, and on a line of its own what to do next.
+    """Return an error in the form that commands print: the problem, and on a separate line the next step.
 
     Example:
         >>> error_lines("no job is running", "start one")

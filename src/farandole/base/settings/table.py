@@ -178,7 +178,7 @@ class Settings:
     staging_bytes: int = setting(0, values.count, "a number of bytes", unset="8 MiB", engine=True)
     """Part of this memory that is used to copy tensors from ordinary memory; 0 is the default."""
     elastic: bool = setting(False, values.switch, "0 or 1", "HOROVOD_ELASTIC", engine=True)
-    """Whether the job is elastic: workers may come and go. Set by farandole's launcher."""
+    """Whether the job is elastic: workers may join and leave. Set by farandole's launcher."""
     grace: float = setting(30.0, values.positive_seconds, "a number of seconds above 0")
     """Elastic jobs: seconds that a worker has after SIGTERM to leave gracefully, before it ends."""
     roster_patience: float = setting(600.0, values.positive_seconds, "a number of seconds above 0")

@@ -1,8 +1,9 @@
 """A timeline in Perfetto's own format: records of `trace` as packets of a protobuf `Trace`, appended to a file.
 
-The few messages that are needed are written here by hand: their field numbers are fixed for ever, as old traces must be
-readable, and a protobuf library would be one more dependency of every worker. A test compares each number with the
-schema that the package `perfetto` has. The format is described at https://perfetto.dev/docs/reference/trace-packet-proto.
+The few messages that are needed are written here by hand: their field numbers will never change, because old traces
+must be readable, and a protobuf library would be one more dependency of every worker. A test compares each number with
+the schema that the package `perfetto` has. The format is described at
+https://perfetto.dev/docs/reference/trace-packet-proto.
 
 A tensor is a track with a track below it for each rank. As in Chrome's format, a file whose writer was killed can be
 read: packets follow one another, and readers ignore an incomplete last one.

@@ -337,7 +337,7 @@ class Changed(msgspec.Struct, frozen=True, tag="changed"):
     added: int
     """Number of newcomers that wait."""
     removed: int
-    """Number of members that are to leave."""
+    """Number of members that must leave."""
     reason: str
 
 

@@ -22,7 +22,7 @@ def user_behind(sock: socket.socket) -> int:
 
 
 class DescriptorSocket:
-    """A Unix socket on which descriptors travel with the bytes; a `ByteSource` and a `ByteSink` of frames.
+    """A Unix socket that sends descriptors with the bytes; a `ByteSource` and a `ByteSink` of frames.
 
     Args:
         sock: a connected socket, which belongs to this object from now on and becomes non-blocking.

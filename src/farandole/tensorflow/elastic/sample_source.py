@@ -110,7 +110,7 @@ class Pipeline:
         return self._load(tf.constant(indices, tf.int64))
 
     def forget(self) -> None:
-        """Drop what was read ahead."""
+        """Drop the batches that were read ahead."""
         self._batches = None
 
     def _indices(self) -> Iterator[Any]:

@@ -50,7 +50,7 @@ class Differentiable:
         counts: Sequence[Any],
         run: Run,
     ) -> None:
-        """Describe a call that was made.
+        """Create the object for a call that was made.
 
         Args:
             collective: the collective that was called.

@@ -17,7 +17,7 @@ def differentiate(call: DifferentiableCall, tensors: Sequence[torch.Tensor]) -> 
 
 
 class _Collective(torch.autograd.Function):
-    """One call. Its backward pass calls collectives, too, on every rank."""
+    """One call. Its backward pass also calls collectives, on every rank."""
 
     @staticmethod
     def forward(call: DifferentiableCall, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:

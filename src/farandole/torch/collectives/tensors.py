@@ -224,7 +224,7 @@ def _is_lazy(tensor: torch.Tensor) -> bool:
 
 
 def _opaque_type(tensor: torch.Tensor) -> OpaqueType:
-    """Return a type whose elements are moved as they are in memory.
+    """Return a type whose elements are moved byte by byte.
 
     Raises:
         ValueError: the memory does not contain everything of them.

@@ -37,7 +37,7 @@ class WorksInFlight:
     """
 
     def __init__(self, engine: Engine, rank: int, label: str, name: str) -> None:
-        """Begin without calls.
+        """Create the object, without calls.
 
         Args:
             engine: the group's engine.

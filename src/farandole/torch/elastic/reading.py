@@ -3,7 +3,7 @@
 A *portion* is the positions that one rank reads in one step. It is sent to a worker process as a *read request*, and
 arrives there as the list that torch's fetcher iterates over: of the dataset's indices, or, if the dataset is read by
 ranges, of the portion itself. So a dataset with indices is read by torch alone, as in any DataLoader. Without worker
-processes nothing is sent, and `read` does what the fetcher does.
+processes nothing is sent, and `read` does the fetcher's work.
 
 When the world changes, portions that wait in a worker process's queue are outdated. The processes detect it by the
 plan's number, in shared memory: outdated portions arrive as empty lists, so the next valid one waits only for the batch

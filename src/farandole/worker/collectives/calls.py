@@ -208,7 +208,7 @@ def allreduce_call(
     options: Options,
     group: int,
 ) -> Call:
-    """Return a call that reduces each tensor into its output (None: a new one), under the full name given.
+    """Return a call that reduces each tensor into its output (None: a new one), under its full name.
 
     The result is the outputs.
     """

@@ -56,7 +56,7 @@ class _Memory:
     __slots__ = ("_held", "address", "count", "dtype")
 
     def __init__(self, buffer: Buffer, dtype: DType | None) -> None:
-        """Describe a buffer; `dtype` None means the buffer's own type.
+        """Keep a buffer's memory; `dtype` None means the buffer's own type.
 
         Raises:
             ValueError: it cannot be written to, is not contiguous, or has elements of an unsupported type.

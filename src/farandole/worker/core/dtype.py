@@ -78,7 +78,8 @@ Average = 0
 Sum = 1
 """The sum of all ranks' tensors."""
 Adasum = 2
-"""The sum of the parts in which the ranks' tensors differ, and the average of what they share; for floating point."""
+"""The sum of the parts in which the ranks' tensors differ, and the average of the parts that they share; for floating
+point."""
 Min = 3
 """The minimum of all ranks' elements."""
 Max = 4

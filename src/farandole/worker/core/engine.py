@@ -1,7 +1,7 @@
 """One native engine as a Python value: its worlds, its requests, its arena.
 
 Ownership: a reference to the `Engine`, or to a `Block` of its arena, keeps the native engine alive. It is destroyed
-when the last of them is gone, so a tensor that lies in the arena can outlive the session without dangling.
+when the last of them is gone, so a tensor in the arena can safely outlive the session.
 """
 
 from __future__ import annotations
@@ -334,7 +334,7 @@ class Engine:
         return [row["name"] for row in json.loads(_string(self._library.farandole_algorithms()))]
 
     def keep(self, knobs: Mapping[str, int]) -> None:
-        """Let worlds that are formed from now on start with these values, unless the settings give others."""
+        """Make worlds that are formed from now on start with these values, unless the settings define others."""
         self._check(self._library.farandole_keep_knobs(self._pointer, _knobs_text(knobs)))
 
     def tuning(self) -> dict[str, Any]:

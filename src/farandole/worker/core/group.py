@@ -26,7 +26,7 @@ class ProcessSet:
     """
 
     def __init__(self, ranks_or_comm: Iterable[int]) -> None:
-        """Describe the set of these ranks.
+        """Create the set of these ranks, without registering it.
 
         Raises:
             ValueError: the ranks are not whole numbers (an MPI communicator, for example), or one is listed twice.

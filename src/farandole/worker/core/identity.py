@@ -6,8 +6,8 @@ process has the worker's memory. One that `multiprocessing` starts in another wa
 environment, in which a variable names a file in memory that the worker keeps up to date. The file may have any size,
 disappears with the worker, and is read through /proc by processes of the same user.
 
-Such a process knows the state at its start. In a job whose workers come and go, this does not change when the
-worker enters its next world.
+Such a process knows the state at its start. In an elastic job, this does not change when the worker enters its next
+world.
 
 Other programs that a worker starts also get the variable, and ignore it: they may be workers of another world.
 """
@@ -57,7 +57,7 @@ def is_homogeneous_world(world: World) -> bool:
 def placement_in(environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return the environment variables that determine a process's place among the workers.
 
-    It is the same for a worker and a process that it starts, unless that process is given a place of its own.
+    It is the same for a worker and a process that it starts, unless that process is given another place.
     """
     names = ("FARANDOLE_ROSTER", "FARANDOLE_JOB", "FARANDOLE_JOB_KEY", *external_launcher.variables())
     return tuple(environment.get(name, "") for name in names)
@@ -116,7 +116,7 @@ class Parentage:
             self.known = self.in_use = _of_environment(os.environ)
 
     def inherit(self, identity: Identity) -> None:
-        """Take over the identity that the parent had when it forked this process."""
+        """Adopt the identity that the parent had when it forked this process."""
         self.known = self.in_use = identity
         self._from_memory = True
 
@@ -125,7 +125,7 @@ class Parentage:
         self.in_use = None
 
     def resume(self) -> bool:
-        """Answer queries again; return whether this process belongs to a worker and has no place of its own."""
+        """Answer queries again; return whether this process belongs to a worker, rather than being one."""
         if self.known is not None and self.known.placement != placement_in(os.environ):
             self.known = None
         self.in_use = self.known

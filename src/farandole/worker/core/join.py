@@ -69,7 +69,7 @@ class JoinedWorld(NamedTuple):
     """A worker's place, and the objects that it needs while it is there."""
 
     world: World
-    """The world. If workers come and go, `worlds.enter` must still be called."""
+    """The world. In an elastic job, `worlds.enter` must still be called."""
     roster: RosterClient | None
     """The connection to the roster; None in a world that needs none."""
     own_roster: OwnRoster | None

@@ -105,7 +105,7 @@ class Names:
         self._followers: list[NamesFollower] = []
 
     def follow(self, follower: NamesFollower) -> None:
-        """Let another counter of unnamed requests restart when these names do."""
+        """Make another counter of unnamed requests restart together with these names."""
         self._followers.append(follower)
 
     def next(self, operation: str, group: int) -> str:

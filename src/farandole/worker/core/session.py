@@ -49,7 +49,7 @@ class Session:
         roster: the connection to the roster, or None in a world that needs none.
         steps: the number of training steps that were counted.
         on_step: called at the end of each step; None: steps are not measured.
-        notices: the roster's messages about a world whose workers come and go; None if they do not.
+        notices: the roster's notices about the world, in an elastic job; otherwise None.
         retry: the object that repeats broken calls in the next world; None: they fail.
         trained: whether this worker holds the job's state, which others may get from it.
         trainings: the number of training loops that this process has created.

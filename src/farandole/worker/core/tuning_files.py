@@ -1,7 +1,7 @@
 """Files that keep the results of autotuning for later jobs, one for each set of hosts, read and written by rank 0.
 
 A file is used when the user asks for it: with `--autotune`, which starts with its values and compares them with the
-defaults, or with `--tuning FILE`, which uses the values as they are.
+defaults, or with `--tuning FILE`, which uses the values without a comparison.
 
 In elastic jobs, the values found on a set of hosts are used only in worlds with an equal set; other worlds start with
 the defaults.

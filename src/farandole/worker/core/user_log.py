@@ -72,7 +72,7 @@ def _is_shown(logger: Any, level: int) -> bool:
 def log_as_json(level: str) -> None:
     """Write the records of the logger `farandole`, from this level on, as JSON objects to standard error, one a line.
 
-    No-op if the program has a handler of its own for that logger.
+    No-op if the program has added a handler to that logger.
     """
     import logging
 

@@ -1,4 +1,4 @@
-"""How a worker enters one world after another, in elastic jobs.
+"""How a worker of an elastic job enters one world after another.
 
 `enter` joins the roster and forms the world that it announces, until that succeeds: a world may break while it is being
 formed, and then its members report the missing one, and join again. Members with a link to the lost one detect it; the
@@ -126,7 +126,7 @@ class Notices:
     """The roster's unsolicited messages to a member of a world. `heard` is called in the roster client's thread."""
 
     def __init__(self, engine: Engine) -> None:
-        """Begin without a world."""
+        """Create the object; there is no world yet."""
         self._change: Changed | None = None
         """The latest message, which may be about a world that has been announced but is not formed yet."""
         self._engine = engine
@@ -191,7 +191,7 @@ class Preemption:
 
     While the roster is lost, the request waits for its successor, and the grace period continues.
 
-    Installed only if the program has no handler of its own, and only in the main thread.
+    Installed only if the program has no other handler, and only in the main thread.
     """
 
     def __init__(self, roster: RosterClient, notices: Notices, grace: float) -> None:

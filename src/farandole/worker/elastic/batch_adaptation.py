@@ -59,7 +59,7 @@ class BatchAdaptation:
     """
 
     def __init__(self, policy: AdaptiveBatch, session: Session, passes: GradientPasses) -> None:
-        """Begin with the smallest batch.
+        """Create the adaptation, with the smallest batch.
 
         Raises:
             InvalidRequestError: the policy asks for several passes, which the framework does not support.

@@ -3,7 +3,7 @@
 An epoch has an order of its samples; a *position* is a place in that order. A *range* is the positions from its begin
 up to, but not including, its end. A *share* is the ranges that one rank reads in one step. The ledger records the first
 position after all that have been read (the *cursor*), and the ranges before it that are still unread: their ranks were
-lost, or each rank reads in a *region* of its own, and the regions of earlier ranks are not finished.
+lost, or each rank reads in its own *region*, and the regions of earlier ranks are not finished.
 
 It is a value that is the same on all ranks: the share of each rank is a pure function of the ledger and of the number
 of samples that each rank takes. It changes when a step is committed, together with the weights. So every sample is used
@@ -58,8 +58,8 @@ class Ledger(msgspec.Struct, frozen=True):
     drop_last: bool = False
     """Whether a short step at the end of the epoch is omitted."""
     apart: bool = False
-    """Whether each rank reads in a region of its own, for samples that are stored in large blocks: otherwise all ranks
-    would read every block. A region has samples in proportion to the rank's count, so all regions end together."""
+    """Whether each rank reads in its own region, for samples that are stored in large blocks: otherwise all ranks would
+    read every block. A region has samples in proportion to the rank's count, so all regions end together."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.cursor <= self.samples:

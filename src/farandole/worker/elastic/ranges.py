@@ -14,7 +14,7 @@ def is_ranged(dataset: Any) -> bool:
 
 
 def reads_apart(dataset: Any) -> bool:
-    """Return whether each rank should read in a region of its own, because the dataset is stored in large blocks."""
+    """Return whether each rank should read in its own region, because the dataset is stored in large blocks."""
     return bool(getattr(dataset, "farandole_apart", False))
 
 

@@ -241,7 +241,7 @@ class _Standing(msgspec.Struct, frozen=True, array_like=True):
     """Whether it was in a world in which no worker knew of a trained state. Such a worker has missed nothing: without
     it, none could finish the function's first collective."""
     may_keep: bool = False
-    """Whether it was interrupted, and only by workers that leave."""
+    """Whether it was interrupted, and only because workers leave."""
     finished: bool = False
     checks: int = 0
     """The number of its checks for changes since it was synchronized with the others."""

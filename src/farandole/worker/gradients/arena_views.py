@@ -15,7 +15,7 @@ class ArenaViews:
     """The entries of a reducer that have no view yet."""
 
     def __init__(self, context: Context) -> None:
-        """Begin without entries."""
+        """Create the object, without entries."""
         self._context = context
         self._without: list[Entry] = []
 

@@ -1,7 +1,7 @@
 """The memory of gradients: flat buckets in the arena or on a GPU, so that collectives use them without copying.
 
-A bucket has one element type. Gradients lie in it in reverse order of their registration, which is roughly the order in
-which a backward pass finishes them, so that gradients that are ready together are adjacent.
+A bucket has one element type. Gradients are stored in it in reverse order of their registration, which is roughly the
+order in which a backward pass finishes them, so that gradients that are ready together are adjacent.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ class LastReduced:
     """Reduced gradients, in their own memory: an implementation of `farandole.worker.core.retry.Gradients`."""
 
     def __init__(self, bundles: Sequence[Bundle], front_end: GradientFrontEnd) -> None:
-        """Begin without gradients of these bundles."""
+        """Create the object, without gradients yet."""
         self._bundles = bundles
         self._front_end = front_end
         self._kept: list[tuple[Entry, Any]] = []

@@ -25,7 +25,7 @@ class StepBallot:
     """
 
     def __init__(self, context: Context, bundles: Sequence[Bundle], queue: BatchQueue, reduced: LastReduced) -> None:
-        """Begin without a ballot.
+        """Create the object; there is no ballot yet.
 
         Args:
             context: the context of the step.

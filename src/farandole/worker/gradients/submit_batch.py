@@ -68,7 +68,7 @@ class BatchQueue:
     def __init__(
         self, context: Context, calls: CallsInFlight, at_end_of_backward: Callable[[Callable[[], None]], bool]
     ) -> None:
-        """Begin without waiting bundles.
+        """Create an empty queue.
 
         Args:
             context: the context of the step.

@@ -13,7 +13,7 @@ class Watching:
     """Watches the entries of a reducer from when they are first trained, as long as the reducer exists."""
 
     def __init__(self, front_end: GradientFrontEnd, reducer: GradientReceiver) -> None:
-        """Begin without entries."""
+        """Create the object, without entries."""
         self._front_end = front_end
         self._reducer = weakref.ref(reducer)
         self._unwatched: list[Entry] = []

@@ -88,7 +88,7 @@ class ClockWatch:
     """Keeps the difference from the roster's clock up to date, by bursts of round trips."""
 
     def __init__(self, probe: Callable[[], None] | None) -> None:
-        """Begin without measurements.
+        """Create the watch, without measurements.
 
         Args:
             probe: requests the roster's time; None: there is no other clock.

@@ -91,7 +91,7 @@ class Trace:
             Phase.ROUND: self._round,
         }
         self.events = 0
-        """The number of records that have been taken."""
+        """The number of events that have been added."""
         self.lost = 0
         """The number of records that are known to be missing."""
 
