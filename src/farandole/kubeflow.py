@@ -50,7 +50,7 @@ def _run_training_job(
 
     from farandole.control.jobs.pipeline_step import run_job
 
-    # Kubeflow ends a step by SIGTERM: the job shall not go on without it.
+    # Kubeflow ends a step by SIGTERM: the job must not continue without it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     values = run_job(job, on, float(timeout_seconds), lambda line: print(line, flush=True))
     for name, value in values.items():

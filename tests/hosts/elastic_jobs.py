@@ -105,7 +105,7 @@ class Training:
         """
         host.run(["kill", f"-{number}", *(str(self.books.pid(worker)) for worker in workers)])
         if number == signal.SIGKILL:
-            # Until then they go on, and what they do could be taken for what follows.
+            # Until then they continue, and their steps could be mistaken for later ones.
             until(lambda: not any(self.lives(host, each) for each in workers), "the killed have ended", END_SECONDS)
 
     def attach(self, name: str) -> None:

@@ -121,6 +121,6 @@ def _mount(source: str, target: str, kind: str | None = None, flags: int = 0, op
 
 
 if __name__ == "__main__":
-    # The bed may have gone before there was something to tell.
+    # The bed may have gone before there was a message.
     with contextlib.suppress(BrokenPipeError):
         main()

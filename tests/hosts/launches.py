@@ -12,7 +12,7 @@ MEET = """
 basics.init()
 print(rank, size, basics.local_rank(), basics.cross_rank(), os.uname().nodename, total(rank))
 """
-# Trains until it is ended, and tells when it has begun.
+# Trains until it is ended, and reports its beginning.
 TRAIN = """
 basics.init()
 total(1)
@@ -21,7 +21,7 @@ while True:
     total(1)
     time.sleep(0.01)
 """
-# A lost host is to be noticed within 2 s. These tests run beside others; more than this is a failure in any case.
+# A lost host must be detected within 2 s. These tests run beside others; more than this is a failure in any case.
 NOTICED_SECONDS = 10.0
 
 

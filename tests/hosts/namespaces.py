@@ -18,7 +18,7 @@ from tests.hosts.errors import BedError
 
 _CLONE_NEWPID = 0x20000000
 _COMMAND_SECONDS = 30
-# By path: what is entered may have another PATH, or nothing in it.
+# By path: the entered namespaces may have another PATH, or an empty one.
 NSENTER = "/usr/bin/nsenter"
 
 _libc = ctypes.CDLL(None, use_errno=True)

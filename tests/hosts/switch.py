@@ -21,7 +21,7 @@ _UNITS = {"k": 1e3, "m": 1e6, "g": 1e9}
 _BURST_SECONDS = 0.001
 _LEAST_BURST_BYTES = 256 * 1024
 _LATENCY = "20ms"
-# A bridge without an address of its own takes the lowest of its ports, and so another one when a port comes or goes.
+# A bridge without its own address uses the lowest of its ports, which changes when a port is added or removed.
 # Hosts that speak to the bridge itself would send to the old one, in vain, for some ten seconds.
 _HARDWARE_ADDRESS = "02:00:00:00:ff:01"
 # The kernel's limit, less what stands before a network's name in the name of a port.

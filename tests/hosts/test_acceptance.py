@@ -106,7 +106,7 @@ def test_foreign_connections_to_the_roster_do_no_harm(hosts: Hosts) -> None:
     script = """
     basics.init()
     tell(f"roster{rank}", os.environ["FARANDOLE_ROSTER"])
-    # Both must have read it, or one would go on in a world that the other has left.
+    # Both must have read it, or one would continue in a world that the other has left.
     while not total(os.path.exists("go")):
         time.sleep(0.01)
     basics.shutdown()
@@ -150,7 +150,7 @@ def test_foreign_connections_to_workers_do_no_harm(hosts: Hosts) -> None:
     listening = subprocess.run(["ss", "-ltnpH"], capture_output=True, text=True).stdout
     ports = [line.split()[3].rpartition(":")[2] for line in listening.splitlines() if f"pid={os.getpid()}," in line]
     tell(f"ports{rank}", " ".join(ports))
-    # The first to read it tells the other one.
+    # The first one that reads it notifies the other one.
     while not total(os.path.exists("go")):
         time.sleep(0.01)
     print("sum", total(rank))

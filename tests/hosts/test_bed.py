@@ -325,7 +325,7 @@ def test_a_command_on_the_desk_of_a_bed(hosts: Hosts) -> None:
 def test_a_shell_on_the_desk_of_a_bed(hosts: Hosts) -> None:
     hosts(1)
     terminal = ["script", "--quiet", "--return", "--command", shlex.join([*PLAY, "2"]), "/dev/null"]
-    # What is typed may be echoed before and after; only what it prints has this in it.
+    # The input may be echoed before and after; only the output contains this.
     lines = 'echo "this is $(ssh -n h2 hostname)"\nexit 5\n'
     done = subprocess.run(terminal, cwd=ROOT, input=lines, capture_output=True, text=True, timeout=60)
     assert done.returncode == 5

@@ -199,7 +199,7 @@ def test_a_link_is_cut_in_one_direction(hosts: Hosts) -> None:
 
 def test_a_slow_link_loses_no_worker(hosts: Hosts) -> None:
     bed = hosts(2)
-    # More patience than by default, and as much longer: a busy machine alone makes nobody silent for three seconds.
+    # Longer than the default: a busy machine alone does not silence a process for three seconds.
     job = training(bed, "--host-timeout", "3", "-x", "FARANDOLE_FAILURE_DEADLINE=3", patient=False)
     generation = job.generation
     bed.shape("1mbit", host=bed.hosts[1])
@@ -228,7 +228,7 @@ def test_foreign_connections_to_workers_do_no_harm_while_worlds_change(hosts: Ho
     job.finish()
 
 
-# --- hosts that come and go ------------------------------------------------------------------------------------------
+# --- hosts that join and leave ---------------------------------------------------------------------------------------
 
 
 def test_two_hosts_join_while_one_leaves(hosts: Hosts) -> None:

@@ -13,7 +13,7 @@ from waiting import until
 
 Hosts = Callable[..., Bed]
 
-# Sends the folder `project` to h1 and h2, and looks at what has arrived by a task there.
+# Sends the folder `project` to h1 and h2, and checks the received files by a task there.
 SHIP = """
 import asyncio, sys
 from farandole.control.agent.protocol import Task

@@ -24,7 +24,7 @@ from farandole.control.launcher.job.ssh_and_ship import SshOptions
 
 Message = TypeVar("Message")
 
-# A worker that starts a child in a session of its own, a child of which the parent dies, and sleeps.
+# A worker that starts a child in a new session, a child of which the parent dies, and sleeps.
 FAMILY = """\
 import os, subprocess, sys, time
 sleep = [sys.executable, "-c", "import time; time.sleep(1000)"]
@@ -33,7 +33,7 @@ orphan = subprocess.Popen(["/bin/sh", "-c", "setsid sleep 1000 & echo $!"], stdo
 print(os.getpid(), child.pid, orphan.stdout.readline().decode().strip(), flush=True)
 """
 
-# Waits for a file, and goes on.
+# Waits for a file, and continues.
 WHEN_THERE_IS = "import os, time\nwhile not os.path.exists({path!r}): time.sleep(0.01)\n"
 
 

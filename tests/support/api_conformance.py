@@ -13,7 +13,7 @@ from farandole.control.kubernetes.api.errors import Conflict, NotFound
 from farandole.control.kubernetes.model import Ref
 
 LIMIT = 20.0
-# The controller that deletes what is owned learns of new kinds every 30 seconds.
+# The controller that deletes owned objects discovers new kinds every 30 seconds.
 COLLECTED = 80.0
 
 

@@ -133,7 +133,7 @@ def _needs_kernel(function: Any, arguments: Any, named: Any) -> bool:
     name = function._schema.name
     if name in ("aten::copy_", "aten::_to_copy", "aten::_copy_from"):
         return not _moves_bytes(function, arguments, named)
-    # A view: it returns what it was given.
+    # A view: it returns its argument.
     returns = function._schema.returns
     return not (returns and returns[0].alias_info is not None and not returns[0].alias_info.is_write)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-# Settings of farandole and Horovod, and what launchers and batch systems tell their jobs.
+# Settings of farandole and Horovod, and variables that launchers and batch systems set for jobs.
 _FOREIGN = re.compile(r"(FARANDOLE|HOROVOD|OMPI|PMIX|PMI|MPI|I_MPI|SLURM|LSB|TORCHELASTIC|XDG)_.*|KUBECONFIG")
 # What is said to the tests themselves, from `FARANDOLE_EXPLORE=brief make test` to the library that they load.
 _OF_TESTS = re.compile(r"FARANDOLE_(EXPLORE|LARGE_TESTS|LIBRARY|PEERS|.*_KILLS|.*_SEEDS|TAKE_OVERS|TRACES|WHEEL)")

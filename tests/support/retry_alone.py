@@ -74,7 +74,7 @@ class Failures:
             text = report.longreprtext
             exact = "exact" in report.keywords or self._is_exact(text)
             self.found.setdefault(report.nodeid, Failure(report.nodeid, text, exact))
-            # Otherwise it is pytest-xdist that reports: a worker of its own has crashed.
+            # Otherwise pytest-xdist reports that one of its workers has crashed.
             self.all_ran &= report.when in ("setup", "call", "teardown")
 
     def _is_exact(self, text: str) -> bool:

@@ -41,6 +41,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
         def _split_scope(self, nodeid: str) -> str:
             return group_of(nodeid)
 
-    # By default what has most tests is first, which says nothing about how long it takes.
+    # By default, the group with most tests is first, which need not be the longest.
     config.option.loadscopereorder = False
     return Scheduling(config, log)

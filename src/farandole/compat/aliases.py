@@ -20,7 +20,7 @@ from typing import Any
 from farandole.compat import conflict
 from farandole.errors import NotInitializedError
 
-# Horovod's modules and ours. What is below a package that is named here is looked for below ours.
+# Horovod's modules and farandole's. Modules below a listed package are searched below farandole's.
 HOMES = {
     "horovod.keras": "farandole.keras",
     "horovod.mxnet": "farandole.mxnet",

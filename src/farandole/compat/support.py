@@ -35,7 +35,7 @@ def _cache(function: Function) -> Function:
     return functools.cache(function)  # type: ignore[return-value]
 
 
-# --- what is there ------------------------------------------------------------------------------------------------
+# --- the installation ---------------------------------------------------------------------------------------------
 
 
 @_cache
@@ -61,7 +61,7 @@ def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
 
 
 def _runs(code: str, verbose: bool) -> bool:
-    # A process of its own: loading a framework here could start threads, and take a GPU.
+    # A separate process: loading a framework here could start threads, and use a GPU.
     path = os.pathsep.join(filter(None, sys.path))
     done = subprocess.run(
         [sys.executable, "-c", code],

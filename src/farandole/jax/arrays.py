@@ -27,7 +27,7 @@ from farandole.worker.core.dtype import DType, ElementType, OpaqueType
 
 Array = Any
 
-# The alignment in bytes that XLA wants of memory which it takes over.
+# The alignment in bytes that XLA requires of memory that it uses without a copy.
 _ALIGNMENT = 64
 # How to reduce elements with which the engine does not calculate, by the kind of their type.
 _INSTEAD = {

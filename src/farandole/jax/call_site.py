@@ -80,7 +80,7 @@ class CallSite:
             return False
         if self.root != 0 and (self.only_at_root or "root" in self.options()):
             return False
-        # For other element types, the engine rounds in a way of its own.
+        # For other element types, the engine rounds in its own way.
         return self.prescale == self.postscale == 1.0 or all(dtype.name in ("float32", "float64") for dtype in dtypes)
 
     def options(self) -> dict[str, float]:

@@ -10,7 +10,7 @@ import numpy as np
 
 Array = Any
 
-# Types of which XLA packs several elements into a byte, and the type as which they travel.
+# Types of which XLA packs several elements into a byte, and the type in which they are sent.
 WIDER = {
     "int2": np.dtype(np.int8),
     "int4": np.dtype(np.int8),

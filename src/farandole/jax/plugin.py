@@ -45,7 +45,7 @@ class _Unfinished:
         if session.world.size == 1:
             return
         devices = [device for backend in sorted(used_backends) for device in jax.local_devices(backend=backend)]
-        # A device carries out what it is given in order, so a copy made now is ready when all else has ended.
+        # A device executes its work in order, so a copy that is made now is ready when everything else has ended.
         last = [jnp.copy(jax.device_put(0.0, device)) for device in devices]
         deadline = time.monotonic() + _END_SECONDS
         while not all(each.is_ready() for each in last) and time.monotonic() < deadline:

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from farandole.errors import InvalidRequestError
-from farandole.jax import gradients  # noqa: F401  (tells JAX of them)
+from farandole.jax import gradients  # noqa: F401  (registers them with JAX)
 from farandole.jax.call_site import CallSite
 from farandole.jax.carriers import carried, restored
 from farandole.jax.primitive import bind

@@ -125,6 +125,6 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     if name == "Compression":
-        # Each backend compresses tensors of its own.
+        # Each backend compresses its own tensors.
         return backends.chosen().compression
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -80,7 +80,7 @@ def _compile(plain: Any, is_distributed: Callable[[Any], bool]) -> Any:
 
 def _make_train_function(plain: Any, is_distributed: Callable[[Any], bool], backend: str | None = None) -> Any:
     def make_train_function(model: Any, *args: Any, **kwargs: Any) -> Any:
-        # A model with a step of its own may have several optimizers, under other names.
+        # A model with a custom step may have several optimizers, under other names.
         if not any(map(is_distributed, (model.optimizer, *vars(model).values()))):
             return plain(model, *args, **kwargs)
         if (backend or backends.name()) == "tensorflow" and model.jit_compile:

@@ -11,7 +11,7 @@ def save_as(cls: type, original: type) -> None:
     exported = api_export.REGISTERED_OBJS_TO_NAMES
     public = original
     if original.__module__.startswith("keras."):
-        # A backend may have classes of its own, below those with a public name: files with that can be read anywhere.
+        # A backend may have own classes below the public ones: files with public names can be read everywhere.
         public = next((each for each in original.__mro__ if each in exported), original)
     if public in exported:
         exported[cls] = exported[public]

@@ -112,7 +112,7 @@ class OrderedCall:
         """Return whether the operation is done."""
         return self.begun() and self._number not in under_way
 
-    # --- in MXNet's threads and ours -------------------------------------------------------------------------------
+    # --- in MXNet's and the engine's threads -----------------------------------------------------------------------
 
     def begin(self, completion: Completion) -> None:
         """Submit the requests; called when MXNet no longer uses their arrays."""

@@ -123,7 +123,7 @@ def address(array: mx.nd.NDArray) -> int:
     if array.size == 0:
         return 0
     described = c_void_p()
-    # MXNDArrayGetData would change the layout, and wait for that: in an operation on the array, for ever.
+    # MXNDArrayGetData would change the layout, and wait for this: in an operation on the array, forever.
     if _LIB.MXNDArrayToDLPack(array.handle, byref(described)):
         raise LayoutError(
             "the array is in oneDNN's layout for convolutions, and cannot be overwritten there. Use the function "
@@ -151,7 +151,7 @@ def _check_memory_of() -> None:
         )
 
 
-_cpp = ctypes.CDLL("libstdc++.so.6")  # libmxnet needs it, too.
+_cpp = ctypes.CDLL("libstdc++.so.6")  # libmxnet also needs it.
 # std::runtime_error's constructor from a text, and its destructor.
 _make_error = _cpp["_ZNSt13runtime_errorC1EPKc"]
 _make_error.restype, _make_error.argtypes = None, (c_void_p, c_char_p)

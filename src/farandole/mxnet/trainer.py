@@ -77,7 +77,7 @@ class DistributedTrainer(mx.gluon.Trainer):
         )
         super().__init__(params, optimizer, optimizer_params=optimizer_params, kvstore=None)
         if not self._reduction.is_local:
-            # By this times 1/batch_size the optimizer multiplies what it is given.
+            # The optimizer multiplies gradients by this times 1/batch_size.
             self._scale *= gradient_predivide_factor / len(process_set.ranks)
 
     def step(self, batch_size: int, ignore_stale_grad: bool = False) -> None:

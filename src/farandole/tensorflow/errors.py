@@ -24,7 +24,7 @@ from farandole.worker.core.status import from_sentence
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# As TensorFlow quotes what was raised in a Python function: by `ops.python_ops`, and in a loop of `elastic.steps`.
+# As TensorFlow quotes an error of a Python function: by `ops.python_ops`, and in a loop of `elastic.steps`.
 _FAILURES = {
     kind.__name__: kind for kind in (HorovodInternalError, MismatchError, ShutDownError, StalledError, WorkerLostError)
 }

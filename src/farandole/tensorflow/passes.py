@@ -75,7 +75,7 @@ class Passes:
         return tf.convert_to_tensor(gradient)
 
     def _make_variables(self, like: Sequence[Any]) -> None:
-        # In a graph of tf.compat.v1 they are local variables, which checkpoints and broadcasts leave out.
+        # In a graph of tf.compat.v1 they are local variables, which checkpoints and broadcasts omit.
         collections = None if tf.executing_eagerly() else [tf.compat.v1.GraphKeys.LOCAL_VARIABLES]
 
         def variable(initial: Any) -> Any:

@@ -37,7 +37,7 @@ def op_name(collective: Collective, form: Form) -> str:
 
 # Ops that other ranks wait for must neither be merged nor removed, so they are stateful; but they do not depend on each
 # other's order, and tf.function would otherwise run them one after another. One whose result is not used in a
-# tf.function is left out of its graph, on all ranks alike.
+# tf.function is omitted from its graph, on all ranks.
 _UNORDERED = (
     *(op_name(collective, form) for collective in COLLECTIVES.values() for form in collective.forms()),
     *("FarandoleLocalRank", "FarandoleLocalSize", "FarandoleProcessSetIncluded", "FarandoleRank", "FarandoleSize"),

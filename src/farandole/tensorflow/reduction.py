@@ -154,7 +154,7 @@ def _by_type(indices: list[int], tensors: Sequence[Any]) -> list[list[int]]:
 
 # --- names -------------------------------------------------------------------------------------------------------
 
-# How often each name has been given out in a graph.
+# The number of uses of each name in a graph.
 _given_out: WeakKeyDictionary[Any, dict[str, int]] = WeakKeyDictionary()
 
 

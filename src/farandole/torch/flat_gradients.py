@@ -98,7 +98,7 @@ class FlatGradients:
             return self._call_of_pieces(session, self._compression)
         source, flat, options = self._source, self._flat, self._options
         sent, context = self._compression.compress(source)
-        # What compression has made is nobody's own gradient.
+        # A compressed tensor is not this rank's own gradient.
         output = flat if sent is source else sent
         name = f"allreduce.{self._entries[0].name}"
         how = [sent], [output], [name], options.op, options.prescale, options.postscale, options.group(session)

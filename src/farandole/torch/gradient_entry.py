@@ -114,14 +114,14 @@ class GradientEntry(Entry):
     def is_in_use(self) -> bool:
         """Return whether the user has an earlier gradient or an alias of it, such as `parameter.grad.data`."""
         if self.parameter.grad is self.in_view:
-            return False  # PyTorch, too, accumulates into the memory of an alias then.
+            return False  # PyTorch then also accumulates into the memory of an alias.
         return self.storage is not None and _count_owners(self.storage._cdata) > self.owners
 
     def put(self, share: float) -> bool:
         # For each gradient of each step, so it is as short as it can be.
         assert self.in_view is not None
         if getrefcount(self.in_view) > self.references and self.parameter.grad is not self.in_view:
-            # The user has kept the gradient of an earlier step, which gets memory of its own.
+            # The user has kept the gradient of an earlier step, which gets separate memory.
             self.in_view.data = self.in_view.clone()
         in_view = self.in_view
         if in_view.data_ptr() != self.address:
@@ -275,7 +275,7 @@ def _tensor(view: View, dtype: torch.dtype, shape: torch.Size) -> torch.Tensor:
     """Return the memory of a view as a tensor of this type and shape. It keeps the memory alive."""
     if view.nbytes == 0:
         return torch.zeros(shape, dtype=dtype, device="cpu")
-    # A storage of its own, not a slice of the bucket's: saving one gradient must not save the whole bucket.
+    # A separate storage, not a slice of the bucket's: saving one gradient must not save the whole bucket.
     return torch.frombuffer(view.buffer, dtype=dtype, count=shape.numel(), offset=view.offset).view(shape)
 
 
@@ -285,7 +285,7 @@ def _tensor_in(buffer: torch.Tensor, offset: int, parameter: torch.Tensor) -> to
     """
     begin = offset // buffer.element_size()
     piece = buffer[begin : begin + parameter.numel()]
-    # A storage of its own, as above.
+    # A separate storage, as above.
     alone = torch._C._from_dlpack(torch._C._to_dlpack(piece))
     return alone.as_strided(parameter.shape, torch.empty_like(parameter, device="meta").stride())
 

@@ -108,7 +108,7 @@ class _Distributed(torch.optim.Optimizer):
                 return None
             self.passes.stepped()
         if self._should_synchronize:
-            # Gradients that came after synchronize() are new: a scaler may have left out the step between.
+            # Gradients that came after synchronize() are new: a scaler may have skipped the step between.
             if self._synchronized and not self._pending:
                 warnings.warn(
                     "optimizer.step() called without optimizer.skip_synchronize() context after "
@@ -243,7 +243,7 @@ def DistributedOptimizer(
     bundles = _bundles(named, groups)
     session.group_of(process_set, "DistributedOptimizer")
     distributed: Any
-    # A world of one may grow, where workers come and go.
+    # In an elastic job, a world of one may grow.
     if op == Adasum and (session.world.size > 1 or session.notices is not None):
         distributed = _wrap(optimizer, AdasumOptimizer)
         distributed._deltas = DeltaReducer(named, compression, process_set) if process_set.included() else None
@@ -281,7 +281,7 @@ def _wrap(optimizer: torch.optim.Optimizer, front: type[torch.optim.Optimizer]) 
     namespace = {"__module__": wrapped.__module__, "__doc__": wrapped.__doc__}
     cls: type[torch.optim.Optimizer] = type(wrapped.__name__, (front, wrapped), namespace)
     distributed = cls.__new__(cls)
-    # A scheduler puts a `step` that is bound to the wrapped optimizer on it; ours must not be hidden by that.
+    # A scheduler adds a `step` that is bound to the wrapped optimizer; it must not hide the subclass's `step`.
     distributed.__dict__.update({name: value for name, value in optimizer.__dict__.items() if name != "step"})
     return distributed
 

@@ -151,7 +151,7 @@ def load_in_place(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> No
     """
     state = _beside_parameters(optimizer, state)
     groups, states = optimizer.param_groups, optimizer.state
-    # Of the hooks that change what is loaded, this one is the last.
+    # Of the hooks that change the loaded state, this one is the last.
     hook = optimizer.register_load_state_dict_pre_hook(_hide_states)
     vars(optimizer)["__setstate__"] = partial(_set_revealed, optimizer)
     try:

@@ -109,7 +109,7 @@ def broadcast_tensors(
 
 def _broadcast_others(params: MutableMapping[str, Any], root_rank: int, process_set: ProcessSet) -> None:
     others = {name: value for name, value in params.items() if not isinstance(value, torch.Tensor)}
-    # Whether there are any must be the root's word: a rank that alone has some would wait for ever.
+    # The root decides whether there are any: a rank that alone has some would wait forever.
     params.update(broadcast_object(others, root_rank, "broadcast_parameters.others", process_set))
 
 

@@ -153,7 +153,7 @@ def _from_plain(cls: type[SyncBatchNorm], plain: _BatchNorm, process_set: Proces
         raise InvalidRequestError(
             f"{type(plain).__name__} does not know its features yet: run one batch through the model, then convert it."
         )
-    # The meta device makes no memory for what is replaced at once.
+    # On the meta device, no memory is allocated for parameters that are replaced at once.
     converted = cls(
         plain.num_features,
         plain.eps,

@@ -48,7 +48,7 @@ class TensorGradients:
             compression: a `Compressor` or a `Recipe`, for which a memory is created unless it has one.
         """
         self._options = options
-        # A recipe is a part of the reduction, and needs a memory; what it reduces is not changed before.
+        # A recipe is a part of the reduction, and needs a memory; its inputs are not changed before.
         self.feedback = compression.with_feedback() if isinstance(compression, (Recipe, Feedback)) else None
         self.compression = compression if self.feedback is None else Compression.none
 

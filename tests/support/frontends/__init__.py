@@ -35,7 +35,7 @@ FRONT_ENDS: dict[str, FrontEnd] = {
         Compiled(),
     )
 }
-# MXNet is tested in an environment of its own, by `make test-frameworks`.
+# MXNet is tested in a separate environment, by `make test-frameworks`.
 if importlib.util.find_spec("mxnet") is not None:
     FRONT_ENDS[MXNet.name] = MXNet()
 # It runs everything; see `tests/conformance/conftest.py`.

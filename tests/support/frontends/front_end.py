@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-# Element types by name, and the numpy type in which their values are compared. numpy has no bfloat16 of its own.
+# Element types by name, and the numpy type in which their values are compared. NumPy has no bfloat16.
 DTYPES = {
     "uint8": np.uint8,
     "int8": np.int8,

@@ -31,7 +31,7 @@ COLLECTIVES = {
     "reduce",
     "reducescatter",
 }
-# TensorFlow's error for each of ours; see the table in docs/reference/tensorflow.md.
+# TensorFlow's error for each of farandole's; see the table in docs/reference/tensorflow.md.
 ERRORS = {
     "InvalidRequestError": "InvalidArgumentError",
     "MismatchError": "FailedPreconditionError",

@@ -27,7 +27,7 @@ class Threads(FrontEnd):
         return call.result()
 
     def at_once(self, calls: Sequence[Call]) -> list[Any]:
-        # Threads begin in no order, so that only names can tell ranks which calls belong together.
+        # Threads start in random order, so ranks can match calls only by names.
         begun = [
             self.begin(method, tensor, **{"name": f"at.once.{number}", **how})
             for number, (method, tensor, how) in enumerate(calls)

@@ -14,7 +14,7 @@ train_images, train_labels = images[360:], labels[360:]
 
 model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-# It begins so large that gradients of the first steps overflow, and these steps are left out.
+# It begins so large that gradients of the first steps overflow, and these steps are skipped.
 scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127)
 
 for epoch in range(15):

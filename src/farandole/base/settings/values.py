@@ -7,7 +7,7 @@ import math
 from farandole.base.metrics.address import parse_metrics_address
 from farandole.base.wire.address import parse_address
 
-# Horovod's levels and ours, as the numbers of the C ABI.
+# Horovod's levels and farandole's, with the numbers of the C ABI.
 LOG_LEVELS = {"trace": 1, "debug": 1, "info": 2, "warning": 3, "error": 4, "fatal": 4, "off": 5}
 TRANSPORTS = ("auto", "shm", "tcp")
 RESUMES = ("auto", "never")

@@ -146,7 +146,7 @@ def version_1() -> TensorFlow1:
     found = importlib.import_module("tensorflow.compat.v1")
     logger = logging.getLogger("tensorflow")
     level = logger.level
-    logger.setLevel(logging.ERROR)  # It warns that what it switches off will always be on one day.
+    logger.setLevel(logging.ERROR)  # It warns that this behaviour cannot be switched off in future versions.
     try:
         found.disable_v2_behavior()
     finally:

@@ -380,7 +380,7 @@ class RosterClient:
         except Empty:
             raise WireTimeout("the other side did not answer in time") from None
         if isinstance(reply, WireError):
-            self._replies.put(reply)  # The next caller must get it, too.
+            self._replies.put(reply)  # The next caller must also get it.
             raise reply
         return reply
 

@@ -261,7 +261,7 @@ def _hosts(args: argparse.Namespace, verbose: bool) -> tuple[Host, ...]:
 def _ssh(args: argparse.Namespace, environment: Mapping[str, str]) -> SshOptions:
     program = environment.get("OMPI_MCA_plm_rsh_agent", "")
     return SshOptions(
-        # Kubeflow's MPI operator says so that other pods are reached through this script.
+        # By this variable, Kubeflow's MPI operator announces that other pods are reached through this script.
         program=program if os.path.basename(program) == "kubexec.sh" else "ssh",
         port=args.ssh_port,
         identity=args.ssh_identity_file or "",
@@ -410,7 +410,7 @@ def _run(args: argparse.Namespace) -> list[Any] | None:
 
 
 if __name__ == "__main__":
-    # By its real name: what is handed to another process, such as `HorovodWords`, is found there by it.
+    # By its real name, by which objects such as `HorovodWords` are found in another process.
     from farandole.compat.runner import launch
 
     sys.exit(launch.main())

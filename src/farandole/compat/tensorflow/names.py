@@ -1,6 +1,6 @@
 """Names of `horovod.tensorflow` that `farandole.tensorflow` lacks, for scripts and Horovod's tests."""
 
-from farandole.compat import keras_names  # noqa: F401 - Loading it is what it is for.
+from farandole.compat import keras_names  # noqa: F401 - It is imported for its effects.
 from farandole.compat.support import check_extension, gpu_available, split_list
 from farandole.compat.tensorflow.mpi_ops import (
     _allreduce,

@@ -10,7 +10,7 @@ from farandole.keras import sessions
 from farandole.keras.callbacks.base import Callback
 from farandole.worker.core.basics import rank, size
 
-# Stands for what was not given; no rate is below 0.
+# The placeholder for an omitted rate; no rate is below 0.
 OF_THE_OPTIMIZER = -1.0
 
 
@@ -105,7 +105,7 @@ class LearningRateScheduleCallback(Callback):
         # is multiplied by is scaled, with the same result.
         if self.momentum_correction and before and rate != before:
             gathered = _gathered(optimizer)
-            if sessions.is_on():  # All at once: a session compiles what it has not run before.
+            if sessions.is_on():  # All at once: a session compiles new operations.
                 sessions.write_all(gathered, [each * (rate / before) for each in sessions.read_all(gathered)])
             else:
                 for each in gathered:

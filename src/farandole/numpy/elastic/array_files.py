@@ -90,6 +90,6 @@ def _spec(array: Any) -> Any:
 
 
 def _as_os_error(error: Exception) -> OSError:
-    # The library tells the system's number in its text only.
+    # The library has the system's error number only in its text.
     found = re.search(r"os error (\d+)", str(error))
     return OSError(str(error)) if found is None else OSError(int(found[1]), os.strerror(int(found[1])))

@@ -108,7 +108,7 @@ def reduce_gradients(
     if len(gradients) != len(variables):
         raise InvalidRequestError(f"these are {len(gradients)} gradients of {len(variables)} variables.")
     # An empty tensor stands for a missing gradient. If another rank has that gradient, the shapes differ, which is an
-    # error on all ranks at once. If it were left out, the other ranks would wait for it.
+    # error on all ranks at once. If it were omitted, the other ranks would wait for it.
     sent = [_stand_in(variable) if each is None else each for each, variable in zip(gradients, variables, strict=True)]
     places = [index for index, each in enumerate(sent) if each is not None]
     tensors = [tf.convert_to_tensor(sent[index]) for index in places]

@@ -132,7 +132,7 @@ class PluginOps:
 
 def _id(process_set: ProcessSet, kind: str) -> int:
     identifier = process_set.process_set_id
-    # Where it is not known yet, because init() comes after the graph is made, the op says so when it runs.
+    # If it is not known yet, because init() is called after the graph is built, the op raises an error when it runs.
     if identifier is None or (identifier and is_initialized() and identifier not in identity().groups):
         raise InvalidRequestError(
             f"{kind}: Process set provided does not exist, or has not been registered. "

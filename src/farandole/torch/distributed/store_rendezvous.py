@@ -85,7 +85,7 @@ def _await(store: Store, key: str, deadline: float, what: str) -> None:
 
 
 def _remaining(deadline: float) -> float:
-    # Never zero, which means "for ever" to some stores.
+    # Never zero, which some stores treat as no limit.
     return max(0.001, deadline - time.monotonic())
 
 

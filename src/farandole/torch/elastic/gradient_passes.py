@@ -140,7 +140,7 @@ def split(data: Any, sizes: Sequence[int]) -> list[Any]:
     if isinstance(data, (tuple, list)):
         parts = [split(value, sizes) for value in data]
         rows = [[part[number] for part in parts] for number in range(len(sizes))]
-        make = getattr(type(data), "_make", type(data))  # a namedtuple's takes a list, too
+        make = getattr(type(data), "_make", type(data))  # a namedtuple's also accepts a list
         return [make(row) for row in rows]
     raise InvalidRequestError(
         f"AdaptiveBatch cannot split a batch of {samples} samples into passes: it contains an object of type "

@@ -59,7 +59,7 @@ class StatefulHandler(StateHandler):
 
     def restore(self) -> None:
         """Restore the committed value."""
-        # A copy, because the object may keep what it loads, and its next step would change the committed value.
+        # A copy, because the object may keep the loaded value, and its next step would change the committed one.
         self._load(copy.deepcopy(self._saved))
 
     def sync(self) -> None:

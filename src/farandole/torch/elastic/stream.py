@@ -156,7 +156,7 @@ class Stream:
                 self._store(flight)
 
     def finish(self) -> None:
-        # First what was sent since the last step is taken. At the end of an epoch, no step in between has done that.
+        # First store the parts that were sent since the last step: at the end of an epoch, no step has done this.
         self.take()
         self._wait()
         transfer(self._things, self._sources, self._receivers, compare=True)

@@ -29,7 +29,7 @@ class CallFacts(NamedTuple):
     """For each input, the number of rows from each rank; empty if the collective does not return it."""
 
 
-# --- what is done on each rank before and after the collective -------------------------------------------------
+# --- arithmetic on each rank before and after the collective ----------------------------------------------------
 
 
 class Local(Protocol):

@@ -111,7 +111,7 @@ class _Default:
                 return
             self._publication.withdraw()
             atexit.unregister(self.close)
-            # Another hook may have been put on top of ours; then ours stays below it and does nothing.
+            # Another hook may have been installed over this one, which then remains below it and does nothing.
             if sys.excepthook == self._hook:
                 sys.excepthook = self._earlier_hook
             for companion in self.companions:

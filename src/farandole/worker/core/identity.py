@@ -159,7 +159,7 @@ def _of_environment(environment: Mapping[str, str]) -> Identity | None:
 
 def _is_part_of_a_program() -> bool:
     """Return whether `multiprocessing` (or joblib) has started this process, to run a part of its parent's program."""
-    # By the command line, which says so from the first moment on: the user's script may be imported again before
+    # By the command line, which shows it from the beginning: the user's script may be imported again before
     # `multiprocessing.parent_process()` knows. A forked process has that of the one that it was forked from.
     return any(
         word == "--multiprocessing-fork" or "multiprocessing.forkserver" in word or "popen_loky" in word

@@ -42,7 +42,7 @@ def use_kept(settings: Settings, world: World, engine: Engine) -> None:
         if not settings.elastic or _is_for(path, world):
             engine.keep(read(path))
     except (SettingError, FarandoleError) as error:
-        # A job whose workers come and go does not end because its new rank 0 is on a host without that file.
+        # An elastic job does not end because its new rank 0 is on a host without that file.
         if settings.tuning and not settings.elastic:
             raise SettingError(f"the results of autotuning cannot be used: {error}") from error
         tell_user("warning", f"{error} {'Autotuning starts anew.' if settings.autotune else 'The defaults are used.'}")

@@ -111,7 +111,7 @@ def accusations(engine: Engine) -> list[Accused]:
     cause = engine.cause()
     if cause is None or cause.rank is None:
         return []
-    # The text begins with the rank, which the roster has in a field of its own.
+    # The text begins with the rank, which the roster has in a separate field.
     return [Accused(cause.rank, cause.how.removeprefix(f"rank {cause.rank} "), cause.certain, left=cause.left)]
 
 
@@ -214,7 +214,7 @@ class Preemption:
         self._armed = False
 
     def _terminated(self, signum: int, frame: object) -> None:
-        # A forked process has the handler, too, and must not speak for the worker.
+        # A forked process also has the handler, and must not act for the worker.
         if self._asked or self._notices.job_ends or os.getpid() != self._worker:
             signal.signal(signum, signal.SIG_DFL)
             os.kill(os.getpid(), signum)

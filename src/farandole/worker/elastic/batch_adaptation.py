@@ -138,7 +138,7 @@ class BatchAdaptation:
         seconds, waited = max(each.seconds for each in measured), min(each.waited for each in measured)
         passes = len(self._sizes)
         noise = self.value.noise
-        with suppress(RendezvousError):  # The launcher may have gone; the training goes on.
+        with suppress(RendezvousError):  # The launcher may have gone; the training continues.
             roster.report_measures(
                 Measures(
                     self.policy.base_batch,

@@ -227,7 +227,7 @@ class LoopWorlds:
 
     def _make_alike(self) -> None:
         session, world = self._session, self._session.world
-        # Before the first call: a rank that completes this and goes on knows that all others have reached it.
+        # Before the first call: a rank that completes it knows that all others have reached it.
         session.times_made_alike += 1
         standing = _Standing(self._number, self.has_state, self._saw_beginning)
         answers = session.exchange("elastic.trained", msgspec.msgpack.encode(standing))

@@ -204,7 +204,7 @@ def run_in(
         state.sync()
         return train()
 
-    # `Concatenate` cannot express that the first argument may be passed by its name, too.
+    # `Concatenate` cannot express that the first argument may also be passed by name.
     return cast("Callable[Concatenate[StateType, P], R | None]", wrapper)
 
 
@@ -222,7 +222,7 @@ def _until_evicted(training: Callable[[], Any]) -> Any:
     try:
         return training()
     except EvictedError as error:
-        # Not a failure: the others go on with the script after its training.
+        # Not a failure: the others continue with the script after its training.
         raise goodbye(error) from None
 
 
@@ -265,7 +265,7 @@ class _Training:
         try:
             return self._run()
         finally:
-            # Also if it has failed: the script may catch the error, on all workers, and go on to the next training.
+            # Also if it has failed: the script may catch the error on all workers, and continue with the next training.
             self._done[self._name] += 1
 
     def _run(self) -> Any:

@@ -121,7 +121,7 @@ class Progress:
 
     def kept(self) -> bytes:
         """Return the progress for a checkpoint."""
-        # A training that goes on from there has not been asked to stop.
+        # A training that continues from there has not been asked to stop.
         return msgspec.msgpack.encode(msgspec.structs.replace(self._record(), stop=False))
 
     def follow(self, text: bytes) -> None:

@@ -116,7 +116,7 @@ class Reducer:
         if not self._fired or session_if_any() is None:
             return False
         session = current()
-        # A step goes on in the next world only where broken calls are retried.
+        # A step continues in the next world only if broken calls are retried.
         goes_on = session.retry is not None or session.world.generation == self._context.generation
         return session is self._context.session and goes_on
 

@@ -57,4 +57,4 @@ def _answer(engine: Engine, thread: threading.Thread, record: StallRecord) -> No
                 record.add(where)
                 log_event("warning", f"other ranks wait for this one, which is at {where}")
     except FarandoleError:
-        pass  # The world has ended, or there is none: nobody asks any more.
+        pass  # The world has ended, or there is none: there are no more queries.

@@ -212,7 +212,7 @@ class Recording:
             size=self._session.world.size,
             mark_cycles=mark_cycles,
         )
-        # Our own events stay in our own clock, which is the trace's.
+        # This rank's events keep the times of its clock, which is the trace's.
         tap = Tap(engine, ClockOffset(), generation=self._generation, serial=serial, start_ns=start_ns)
 
         def ready() -> None:

@@ -24,7 +24,7 @@ from farandole.worker.core.dtype import Kind
 from farandole.worker.observe.engine_events import NOTHING, Event, Phase, unpack
 from farandole.worker.observe.timeline_messages import Batch
 
-# Names come and go, as those of unnamed tensors do: beyond this number, tracks on which nothing is open are forgotten.
+# Names change, as those of unnamed tensors do: beyond this number, tracks on which nothing is open are forgotten.
 _MOST_TRACKS = 4096
 
 _NO_GROUP = -1
@@ -243,7 +243,7 @@ class Trace:
         known.tracks.clear()
         known.buckets.clear()
 
-    # --- what is about the whole job -----------------------------------------------------------------------------
+    # --- events of the whole job ----------------------------------------------------------------------------------
 
     def _mark_loss(self, rank: int, count: int, time_ns: int) -> None:
         self._end_all(rank, time_ns, '"events_lost":true')

@@ -36,7 +36,7 @@ def main() -> None:
     session = basics.current()
     report = examine(session, quick=sys.argv[1] == "quick")
     if session.world.rank == 0 and session.settings.roster is not None:
-        # The report takes a connection of its own, because that of the session may be used for listening only.
+        # The report needs a separate connection, because that of the session may be used only for listening.
         settings = session.settings
         with RosterClient.connect(session.settings.roster, settings.secret, worker=settings.rank) as roster:
             roster.send_result(msgspec.json.encode(report))
