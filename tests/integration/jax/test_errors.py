@@ -268,8 +268,8 @@ def test_numbers_that_would_lose_bits_are_refused(worker: Worker) -> None:
 
     worker.send(run, ())
     whole, real = worker.receive()
-    assert "would make int32 of this array of int64" in whole and "astype('int32')" in whole
-    assert "would make float32 of this array of float64" in real
+    assert "would convert this array from int64 to int32" in whole and "astype('int32')" in whole
+    assert "would convert this array from float64 to float32" in real
 
 
 def test_numbers_of_rows_are_right_or_an_error(worker: Worker) -> None:
