@@ -15,6 +15,7 @@ from benchmarks.computation import compute
 from benchmarks.gradients import resnet50_shapes
 from benchmarks.peers.base import WORKER, Call, Launch, Peer, Setup, check, proven, worker_environment
 from benchmarks.training import make_step
+from farandole.base.request_kind import Kind
 
 if TYPE_CHECKING:
     import torch
@@ -147,7 +148,7 @@ class FarandolePeer(Peer):
         given, made, buffers = part.numpy(), whole.numpy(), self._buffers
 
         def call() -> None:
-            buffers.allgather(given, made, name="allgather")
+            buffers.collective(Kind.ALLGATHER, given, made, name="allgather")
 
         call()
         check(whole[-1].item(), self.size, "allgather")
@@ -158,7 +159,7 @@ class FarandolePeer(Peer):
         data, buffers = tensor.numpy(), self._buffers
 
         def call() -> None:
-            buffers.broadcast(data, root_rank=0, name="broadcast")
+            buffers.collective(Kind.BROADCAST, data, name="broadcast")
 
         call()
         check(tensor[-1].item(), 1, "broadcast")
@@ -169,7 +170,7 @@ class FarandolePeer(Peer):
         given, made, buffers, op = whole.numpy(), part.numpy(), self._buffers, self._hvd.Sum
 
         def call() -> None:
-            buffers.reducescatter(given, made, op=op, name="reducescatter")
+            buffers.collective(Kind.REDUCESCATTER, given, made, op=op, name="reducescatter")
 
         call()
         check(part[-1].item(), self.size * (self.size + 1) / 2, "reducescatter")
@@ -180,7 +181,7 @@ class FarandolePeer(Peer):
         sent, received, buffers = given.numpy(), made.numpy(), self._buffers
 
         def call() -> None:
-            buffers.alltoall(sent, received, name="alltoall")
+            buffers.collective(Kind.ALLTOALL, sent, received, name="alltoall")
 
         call()
         check(made[-1].item(), self.size, "alltoall")

@@ -8,6 +8,7 @@ from array import array
 
 import pytest
 
+from farandole.base.request_kind import Kind
 from farandole.errors import MismatchError
 from farandole.worker.core import buffers
 from farandole.worker.core.dtype import DType, Max, Sum
@@ -26,21 +27,21 @@ def test_every_collective(world):
         assert halves == b"\x80\x3f"  # 1.0
         lent = buffers.zeros(10)
         lent[:] = bytes([rank + 1]) * 10
-        buffers.broadcast(lent, size - 1)
+        buffers.collective(Kind.BROADCAST, lent, root_rank=size - 1)
         assert lent == bytes([size]) * 10
         gathered = bytearray(3 * size)
-        buffers.allgather(bytearray([rank] * 3), gathered)
+        buffers.collective(Kind.ALLGATHER, bytearray([rank] * 3), gathered)
         assert list(gathered) == [each for each in range(size) for _ in range(3)]
         exchanged = bytearray(size)
-        buffers.alltoall(bytearray(10 * rank + to for to in range(size)), exchanged)
+        buffers.collective(Kind.ALLTOALL, bytearray(10 * rank + to for to in range(size)), exchanged)
         assert list(exchanged) == [10 * source + rank for source in range(size)]
         whole, more = divmod(7, size)
         own = array("d", bytes(8 * (whole + (rank < more))))
         begin = rank * whole + min(rank, more)
-        buffers.reducescatter(array("d", range(7)), own, op=Sum)
+        buffers.collective(Kind.REDUCESCATTER, array("d", range(7)), own, op=Sum)
         assert own.tolist() == [size * float(each) for each in range(begin, begin + len(own))]
         rooted = array("i", [rank + 1] * 5)
-        buffers.reduce(rooted, size - 1, op=Sum)
+        buffers.collective(Kind.REDUCE, rooted, op=Sum, root_rank=size - 1)
         assert set(rooted) == {size * (size + 1) // 2 if rank == size - 1 else rank + 1}
         buffers.allreduce(bytearray())
         buffers.barrier()
@@ -101,7 +102,7 @@ def test_parts_that_are_not_equal(world):
     def body(front):
         rank, size = front.hvd.rank(), front.hvd.size()
         try:
-            buffers.allgather(bytearray(rank + 1), bytearray((rank + 1) * size))
+            buffers.collective(Kind.ALLGATHER, bytearray(rank + 1), bytearray((rank + 1) * size))
         except MismatchError as error:
             return str(error)
         raise AssertionError("unequal parts went through")
@@ -119,9 +120,13 @@ def test_refused(world):
                 (lambda: buffers.allreduce(memoryview(bytearray(8))[::2]), "contiguous"),
                 (lambda: buffers.allreduce(memoryview(bytearray(8)).cast("N")), "element type"),
                 (lambda: buffers.allreduce(bytearray(6), DType.F32), "whole number"),
-                (lambda: buffers.allgather(bytearray(2), bytearray(1)), "needs"),
+                (
+                    lambda: buffers.collective(Kind.ALLGATHER, bytearray(2), bytearray(2 * front.hvd.size() + 1)),
+                    "needs",
+                ),
+                (lambda: buffers.collective(Kind.ALLREDUCE, bytearray(2), bytearray(1)), "needs"),
                 (lambda: buffers.allreduce(bytearray(4), DType.F32, op=9), "reduction"),
-                (lambda: buffers.broadcast(bytearray(4), 99), "root"),
+                (lambda: buffers.collective(Kind.BROADCAST, bytearray(4), root_rank=99), "root"),
                 (lambda: buffers.exchange(bytearray(4), [5] * front.hvd.size()), "splits"),
                 (lambda: buffers.transfer([(bytearray(4), 0, 0)], name="to itself"), "transfer"),
             ):

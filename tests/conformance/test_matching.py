@@ -207,9 +207,10 @@ def test_mismatch_of_kind(world):
         pytest.skip("one rank agrees with itself")
 
     def body(front):
+        from farandole.base.request_kind import Kind
         from farandole.errors import MismatchError
         from farandole.worker.core.basics import current
-        from farandole.worker.core.dtype import DType, Kind
+        from farandole.worker.core.dtype import DType
         from farandole.worker.core.request import make_request
 
         rank = front.hvd.rank()

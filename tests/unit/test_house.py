@@ -179,6 +179,41 @@ def test_architecture_names_every_room_and_package() -> None:
     assert not missing
 
 
+def test_a_collective_is_named_only_where_contributing_says() -> None:
+    """In any spelling. Stubs are rendered, so nobody writes a name there."""
+    declared = {
+        "native/backend/nccl/launch.cc",
+        "native/backend/nccl/launch.h",
+        "native/backend/nccl/nccl.cc",
+        "native/backend/nccl/visitors.cc",
+        "native/backend/nccl/visitors.h",
+        "native/capi/farandole.h",
+        "native/collective/algorithm_table.cc",
+        "native/collective/algorithm_table.h",
+        "native/collective/reducescatter/",
+        "native/engine/kind.h",
+        "native/engine/kinds/",
+        "native/plugins/jax/requests.cc",
+        "native/plugins/tensorflow/op_table.cc",
+        "src/farandole/base/request_kind.py",
+        "src/farandole/jax/gradients.py",
+        "src/farandole/worker/collectives/all_collectives.py",
+        "src/farandole/worker/collectives/reducescatter.py",
+    }
+    algorithms_of_others = {"native/collective/allreduce/", "native/collective/reduce/"}
+    names_of_others = {
+        "native/backend/nccl/abi.h",
+        "src/farandole/compat/runner/unused_variables.py",
+        "src/farandole/torch/distributed/process_group.py",
+        "src/farandole/torch/distributed/reduce_calls.py",
+    }
+    name = re.compile("reduce_?scatter", re.IGNORECASE)
+    files = [*native_files(), *PACKAGE.rglob("*.py")]
+    naming = {str(file.relative_to(ROOT)) for file in files if name.search(file.read_text())}
+    places = declared | algorithms_of_others | names_of_others
+    assert {next((place for place in places if file.startswith(place)), file) for file in naming} == places
+
+
 def test_the_version_is_written_in_one_place() -> None:
     cmake = re.search(r"project\(farandole VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())
     assert cmake

@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 from jax.extend import core
 
+from farandole.base.request_kind import Kind
 from farandole.errors import InvalidRequestError
 from farandole.jax.call_site import CallSite
 from farandole.jax.primitive import bind
 from farandole.jax.traced import group_of
 from farandole.worker.collectives.barrier import barrier as eager_barrier
-from farandole.worker.core.dtype import Kind
 from farandole.worker.core.group import ProcessSet, global_process_set
 
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from farandole.base.request_kind import Kind, Rows
 from farandole.worker.collectives.all_collectives import COLLECTIVES
-from farandole.worker.core.dtype import Kind, Sum, WireForm
+from farandole.worker.core.dtype import Sum, WireForm
 
 SCOPE = "jax."
 """The prefix of the names of all calls of this front end; see `FrontEnd.scope`."""
@@ -60,13 +61,13 @@ class CallSite:
     @property
     def operation(self) -> str:
         """Return the prefix of the names by which ranks' calls match."""
-        return f"{'grouped_' * self.grouped}{self.kind.name.lower()}"
+        return f"{'grouped_' * self.grouped}{self.kind.function}"
 
     def result_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """Return the shape of the result for an array of this shape."""
-        if self.kind is Kind.ALLGATHER:
+        if self.kind.rows is Rows.GATHERED:
             return (shape[0] * self.size, *shape[1:])
-        if self.kind is Kind.REDUCESCATTER:
+        if self.kind.rows is Rows.SHARED:
             return (shape[0] // self.size, *shape[1:])
         return tuple(shape)
 
@@ -86,7 +87,7 @@ class CallSite:
     def options(self) -> dict[str, float]:
         """Return the options of the requests, by the engine's names."""
         options = dict(self.further)
-        declared = {each.option for each in COLLECTIVES[self.kind.name.lower()].parameters}
+        declared = {each.option for each in COLLECTIVES[self.kind.function].parameters}
         options.update((name, getattr(self, name)) for name in _OPTIONS if name in declared)
         if self.compression is not WireForm.NONE:
             options.update(compression=self.compression, compression_ratio=self.compression_ratio)

@@ -13,10 +13,11 @@ import jax
 import jax.numpy as jnp
 from jax.interpreters import ad
 
+from farandole.base.request_kind import Kind
 from farandole.errors import InvalidRequestError
 from farandole.jax.call_site import CallSite
 from farandole.jax.primitive import bind, collective_p
-from farandole.worker.core.dtype import Adasum, Average, Kind, Max, Min, Product, Sum
+from farandole.worker.core.dtype import Adasum, Average, Max, Min, Product, Sum
 
 
 def _forward(arrays: Sequence[Any], tangents: Sequence[Any], *, site: CallSite) -> tuple[list[Any], list[Any]]:
@@ -42,7 +43,7 @@ def _tangents(arrays: Sequence[Any], tangents: Sequence[Any], site: CallSite) ->
         return bind(tangents, site.of_part("tangent"))
     if site.kind is not Kind.ALLREDUCE:
         raise InvalidRequestError(
-            f"{site.kind.name.lower()} has a gradient for Average and Sum only. Use allreduce, which has one for Min, "
+            f"{site.kind.function} has a gradient for Average and Sum only. Use allreduce, which has one for Min, "
             "Max and Product too, and take this rank's part of the result."
         )
     return (_of_product if site.op == Product else _of_extreme)(arrays, tangents, site)

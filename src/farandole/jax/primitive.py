@@ -16,17 +16,15 @@ from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 from jax.interpreters import partial_eval as pe
 
+from farandole.base.request_kind import Kind, Rows
 from farandole.errors import InvalidRequestError
 from farandole.jax import plugin
 from farandole.jax.call_site import CallSite
 from farandole.jax.lowering import lower
-from farandole.worker.core.dtype import Adasum, Kind
+from farandole.worker.core.dtype import Adasum
 
 collective_p = Primitive("farandole_collective")
 collective_p.multiple_results = True
-
-# Collectives that move whole rows, which are counted along the first dimension.
-_OF_ROWS = (Kind.ALLGATHER, Kind.ALLTOALL, Kind.REDUCESCATTER)
 
 
 def bind(arrays: Sequence[Any], site: CallSite) -> list[Any]:
@@ -44,7 +42,7 @@ def bind(arrays: Sequence[Any], site: CallSite) -> list[Any]:
 
 
 def _check_rows(site: CallSite, shape: Sequence[int]) -> None:
-    if site.kind in (Kind.ALLTOALL, Kind.REDUCESCATTER) and shape[0] % site.size:
+    if site.kind.rows in (Rows.SHARED, Rows.EXCHANGED) and shape[0] % site.size:
         raise InvalidRequestError(
             f"{site.operation}: the first dimension of the array ({shape[0]}) is not a multiple of the number of "
             f"workers ({site.size}). Inside of a compiled function it has to be, because the result has the "
@@ -78,7 +76,7 @@ def _batch(arrays: Sequence[Any], dimensions: Sequence[Any], *, site: CallSite) 
             "elements of the map would count as one. Use jax.lax.map."
         )
     # Elements are reduced or moved one by one, so the mapped dimension may stay; but rows have to be the first one.
-    if site.kind in _OF_ROWS:
+    if site.kind.rows is not Rows.SAME:
         placed = [
             array if dimension is None else jax.numpy.moveaxis(array, dimension, 1)
             for array, dimension in zip(arrays, dimensions, strict=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 
+from farandole.base.request_kind import Kind
 from farandole.errors import InvalidRequestError
 from farandole.jax import gradients  # noqa: F401  (registers them with JAX)
 from farandole.jax.call_site import CallSite
@@ -19,7 +20,7 @@ from farandole.worker.collectives.declaration import Options
 from farandole.worker.collectives.differentiation import DifferentiableCall
 from farandole.worker.collectives.front_end import FrontEnd
 from farandole.worker.collectives.rows import rows_to_send
-from farandole.worker.core.dtype import Kind, WireForm
+from farandole.worker.core.dtype import WireForm
 from farandole.worker.core.group import ProcessSet
 
 

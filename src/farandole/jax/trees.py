@@ -6,13 +6,13 @@ from typing import Any, TypeVar
 
 import jax
 
+from farandole.base.request_kind import Kind
 from farandole.errors import InvalidRequestError
 from farandole.jax.call_site import CallSite
 from farandole.jax.primitive import bind
 from farandole.jax.traced import group_of
 from farandole.worker.collectives.compressed import check_compressible
 from farandole.worker.collectives.compression import Int8, Recipe, TopK
-from farandole.worker.core.dtype import Kind
 from farandole.worker.core.group import ProcessSet
 
 Tree = TypeVar("Tree")

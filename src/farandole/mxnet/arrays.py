@@ -23,7 +23,6 @@ from farandole.mxnet.refusals import check
 from farandole.mxnet.sent import Sent
 from farandole.numpy.arrays import element_type
 from farandole.worker.collectives.all_collectives import COLLECTIVES
-from farandole.worker.collectives.declaration import Result
 from farandole.worker.collectives.front_end import FrontEnd
 from farandole.worker.core.binding import NativeRequest
 from farandole.worker.core.dtype import ElementType
@@ -31,7 +30,7 @@ from farandole.worker.core.handle import Call
 from farandole.worker.core.session import Session
 
 # Kinds whose result has a shape that is known only when it has come.
-_RECEIVED = frozenset(each.kind for each in COLLECTIVES.values() if each.result is Result.RECEIVED_ROWS)
+_RECEIVED = frozenset(each.kind for each in COLLECTIVES.values() if each.receives_rows)
 _HOST = frozenset(("cpu", "cpu_pinned", "cpu_shared"))
 
 

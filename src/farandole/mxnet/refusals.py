@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from farandole.base.request_kind import Kind
 from farandole.errors import InvalidRequestError
 from farandole.numpy.arrays import DTYPES
 from farandole.worker.core.binding import NativeRequest
-from farandole.worker.core.dtype import OPS, Adasum, DType, Kind
+from farandole.worker.core.dtype import OPS, Adasum, DType
 from farandole.worker.core.request_options import options_of
 from farandole.worker.core.session import Session
 

@@ -25,6 +25,7 @@ def train(most_steps: int) -> tuple[list[str], dict[str, Any], str]:
     import contextlib
     import io
 
+    from farandole.base.request_kind import Kind
     from farandole.worker.core import basics, buffers
     from farandole.worker.core.dtype import Sum
 
@@ -44,7 +45,7 @@ def train(most_steps: int) -> tuple[list[str], dict[str, Any], str]:
                     wrong.append(f"{count} elements")
             # Rank 0 knows; all shall stop together.
             done[0] = engine.tuning()["done"]
-            buffers.broadcast(done, 0, name="done")
+            buffers.collective(Kind.BROADCAST, done, name="done")
             if done[0]:
                 break
         report = engine.tuning()
@@ -95,8 +96,9 @@ def test_a_file_that_is_named_is_used_without_tuning(open_world: OpenWorld, tmp_
 
 def ring_bytes() -> int:
     """Return the ring_bytes in use; see that the choice of an algorithm is told."""
+    from farandole.base.request_kind import Kind
     from farandole.worker.core import basics, buffers
-    from farandole.worker.core.dtype import Kind, Sum
+    from farandole.worker.core.dtype import Sum
 
     basics.init()
     buffers.barrier()

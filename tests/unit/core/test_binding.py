@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import re
 import subprocess
 import sys
@@ -10,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from farandole.base.request_kind import Kind
 from farandole.errors import LibraryError
 from farandole.worker.core import binding
-from farandole.worker.core.dtype import OPS, DType, Kind, WireForm
+from farandole.worker.core.dtype import OPS, DType, WireForm
 from farandole.worker.core.status import Status
 
 HEADER = re.sub(r"/\*.*?\*/", "", (Path(__file__).parents[3] / "native/capi/farandole.h").read_text(), flags=re.DOTALL)
@@ -99,6 +101,14 @@ def test_numbers():
     assert enum("farandole_compression") == {f"COMPRESSION_{form.name}": form.value for form in WireForm}
     assert f"#define FARANDOLE_ABI_VERSION {binding.ABI_VERSION}\n" in HEADER
     assert f"#define FARANDOLE_KINDS {binding.KINDS}\n" in HEADER
+
+
+def test_kinds_have_the_options_that_the_engine_gives_them():
+    rows = {row["name"]: row["kinds"] for row in json.loads(binding.load().farandole_options())}
+    collectives = set(Kind) - {Kind.BARRIER, Kind.ADD_GROUP, Kind.REMOVE_GROUP, Kind.JOIN, Kind.TRANSFER}
+    assert {kind for kind in Kind if kind.rows is not None} == collectives
+    assert {kind for kind in collectives if kind.reduces} == collectives & set(rows["op"])
+    assert {kind for kind in collectives if kind.has_root} == collectives & set(rows["root"])
 
 
 def test_a_missing_library_is_answered_with_what_to_do(tmp_path):

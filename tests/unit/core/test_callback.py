@@ -7,10 +7,11 @@ import threading
 
 import pytest
 
+from farandole.base.request_kind import Kind
 from farandole.base.settings.table import Settings
 from farandole.errors import FarandoleError
 from farandole.worker.core import binding
-from farandole.worker.core.dtype import DType, Kind
+from farandole.worker.core.dtype import DType
 from farandole.worker.core.engine import Engine
 from farandole.worker.core.request import make_request
 from farandole.worker.core.status import Status

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from farandole.worker.core.dtype import DType, Kind, Sum
+from farandole.base.request_kind import Kind
+from farandole.worker.core.dtype import DType, Sum
 from farandole.worker.core.request import Names, make_request
 
 

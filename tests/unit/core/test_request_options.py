@@ -6,9 +6,10 @@ import ctypes
 
 import pytest
 
+from farandole.base.request_kind import Kind
 from farandole.base.settings.table import Settings
 from farandole.worker.core import binding
-from farandole.worker.core.dtype import DType, Kind, Max, Sum
+from farandole.worker.core.dtype import DType, Max, Sum
 from farandole.worker.core.engine import Engine
 from farandole.worker.core.request import make_request
 from farandole.worker.core.request_options import native_options, reader_of

@@ -4,9 +4,10 @@ import ctypes
 
 import pytest
 
+from farandole.base.request_kind import Kind
 from farandole.worker.core import request_options
 from farandole.worker.core.binding import NativeRequest
-from farandole.worker.core.dtype import DType, Kind, Sum
+from farandole.worker.core.dtype import DType, Sum
 from farandole.worker.core.request import make_request
 from farandole.worker.core.request_options import native_options
 from farandole.worker.core.submission import Series, Submission, SubmissionPool

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from traces import check, instants, processes, spans
 
-from farandole.worker.core.dtype import Kind
+from farandole.base.request_kind import Kind
 from farandole.worker.observe.engine_events import LAYOUT, NOTHING, Event, Phase
 from farandole.worker.observe.timeline_messages import Batch
 from farandole.worker.observe.trace import Trace

@@ -10,6 +10,8 @@ import farandole.tensorflow as hvd
 from farandole.compat.basics import HorovodBasics
 from farandole.compat.support import get_average_backwards_compatibility_fun, num_rank_is_power_2
 from farandole.compat.tensorflow.util import _executing_eagerly
+from farandole.worker.collectives.all_collectives import COLLECTIVES
+from farandole.worker.collectives.declaration import PLAIN, Form
 from farandole.worker.core.dtype import Sum
 
 __all__ = ["_executing_eagerly", "check_num_rank_power_of_2", "handle_average_backwards_compatibility"]
@@ -30,7 +32,7 @@ def _normalize_name(name: str) -> str:
     return re.sub(r"[^a-zA-Z0-9_]", "_", name)
 
 
-def _summing(function: Callable[..., Any], *order: str) -> Callable[..., Any]:
+def _summing(function: Callable[..., Any], order: list[str]) -> Callable[..., Any]:
     """Return a reduction with the signature of Horovod's op: a sum by default, and its order of arguments."""
 
     def reduce(tensors: Any, *values: Any, **named: Any) -> Any:
@@ -39,12 +41,14 @@ def _summing(function: Callable[..., Any], *order: str) -> Callable[..., Any]:
     return reduce
 
 
-_FACTORS = ("prescale_factor", "postscale_factor")
-_SCOPE = ("ignore_name_scope", "process_set")
-_allreduce = _summing(hvd.allreduce, "name", "op", *_FACTORS, *_SCOPE)
-_grouped_allreduce = _summing(hvd.grouped_allreduce, "name", "op", *_FACTORS, *_SCOPE)
-_reducescatter = _summing(hvd.reducescatter, "name", "op", *_SCOPE, *_FACTORS)
-_grouped_reducescatter = _summing(hvd.grouped_reducescatter, "name", "op", *_SCOPE, *_FACTORS)
+SUMS = {
+    f"_{name}": _summing(getattr(hvd, name), order.plain.split())
+    for collective in COLLECTIVES.values()
+    if (order := collective.horovod.get("tensorflow.mpi_ops")) is not None
+    for name in (PLAIN.function(collective.name), Form(grouped=True).function(collective.name))
+}
+"""The ops of reductions, by their names: `_allreduce`, for instance."""
+globals().update(SUMS)
 
 
 def __getattr__(name: str) -> Any:

@@ -13,13 +13,13 @@ from typing import Any
 
 from farandole.base.display.tables import lines, show
 from farandole.base.display.wording import bytes_text
+from farandole.base.request_kind import COLLECTIVE_KINDS
 from farandole.control.cli.parser import Parser
 from farandole.control.cli.run import run_until_end
 from farandole.control.launcher.job.machine import look
 from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.errors import SpecError
 
-_COLLECTIVES = ("allreduce", "allgather", "broadcast", "reducescatter", "reduce", "alltoall")
 _DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16", "float64": "f64", "int32": "i32", "uint8": "u8"}
 _SIZES = "4,1K,16K,64K,256K,1M,4M,16M,64M"
 _SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -46,7 +46,10 @@ def add_options(parser: Parser) -> None:
     add = parser.add_argument
     add("-np", "--num-proc", metavar="N", type=int, help="number of workers")
     add(
-        "--collective", choices=_COLLECTIVES, default="allreduce", help="the collective to measure (default: allreduce)"
+        "--collective",
+        choices=tuple(COLLECTIVE_KINDS),
+        default="allreduce",
+        help="the collective to measure (default: allreduce)",
     )
     add(
         "--sizes",

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from farandole.worker.collectives.all_collectives import COLLECTIVES
-from farandole.worker.collectives.declaration import PLAIN, Collective, Form, Options, Result
+from farandole.worker.collectives.declaration import PLAIN, Collective, Form, Options
 from farandole.worker.collectives.differentiation import Outcome
 from farandole.worker.collectives.gradient_rules import CallFacts
 
@@ -74,7 +74,7 @@ class Differentiable:
         # whatever type the user has.
         pairs = zip(gradients, self._inputs, strict=True)
         given = [tf.cast(tf.convert_to_tensor(gradient), tensor.dtype) for gradient, tensor in pairs]
-        if self._collective.result is Result.RECEIVED_ROWS:
+        if self._collective.receives_rows:
             shapes: list[Any] = [tf.shape(tensor) for tensor in self._inputs]
         else:
             shapes = [tensor.shape for tensor in self._inputs]

@@ -12,7 +12,7 @@ from farandole.tensorflow.ops.gradients import Differentiable, Members
 from farandole.tensorflow.ops.plugin_ops import PluginOps, options_of
 from farandole.tensorflow.plugin import op_name
 from farandole.worker.collectives.all_collectives import COLLECTIVES
-from farandole.worker.collectives.declaration import PLAIN, Collective, Form, Options, Result
+from farandole.worker.collectives.declaration import PLAIN, Collective, Form, Options
 from farandole.worker.collectives.differentiation import Outcome
 from farandole.worker.core import basics
 
@@ -31,7 +31,7 @@ def register(library: Any) -> None:
 
 
 def _gradient_of(ops: PluginOps, collective: Collective, form: Form) -> Any:
-    receives = collective.result is Result.RECEIVED_ROWS
+    receives = collective.receives_rows
 
     def gradient(op: Any, *given: Any) -> list[Any]:
         group = op.get_attr("process_set_id")

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from farandole.errors import InvalidRequestError
 from farandole.worker.collectives import barrier as blocking
-from farandole.worker.collectives.declaration import Collective, Form, Options, Result
+from farandole.worker.collectives.declaration import Collective, Form, Options
 from farandole.worker.collectives.differentiation import Outcome
 from farandole.worker.core.basics import identity, is_initialized
 from farandole.worker.core.group import ProcessSet
@@ -88,7 +88,7 @@ class PluginOps:
             **attributes,
             **_names(name, ignore_name_scope),
         )
-        if collective.result is not Result.RECEIVED_ROWS:
+        if not collective.receives_rows:
             return Outcome(list(made) if form.grouped else [made], ())
         results, counts = made
         rows = list(results) if form.grouped else [results]

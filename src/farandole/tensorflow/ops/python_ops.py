@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from farandole.base.request_kind import Rows
 from farandole.numpy.arrays import Arrays
 from farandole.tensorflow.ops.gradients import Differentiable, Members, input_options
 from farandole.worker.collectives.barrier import barrier as barrier_of_ranks
 from farandole.worker.collectives.barrier import join as join_ranks
-from farandole.worker.collectives.declaration import Collective, Form, Options, Result
+from farandole.worker.collectives.declaration import Collective, Form, Options
 from farandole.worker.collectives.differentiation import Outcome
 from farandole.worker.collectives.forms import Forms
 from farandole.worker.core import basics
@@ -49,7 +50,7 @@ def run(
     key = _key(name, ignore_name_scope)
     further = input_options(options)
     members = Members(lambda: _number(process_set.size), lambda: _number(process_set.rank), rank)
-    count, receives = len(tensors), collective.result is Result.RECEIVED_ROWS
+    count, receives = len(tensors), collective.receives_rows
 
     @tf.custom_gradient
     def differentiable(*inputs: Any) -> tuple[list[Any], Callable[..., list[Any]]]:
@@ -156,7 +157,7 @@ def _op_name(name: str | None) -> str | None:
 
 
 def _shape(collective: Collective, tensor: Any) -> Any:
-    if collective.result is Result.SAME:
+    if collective.rows is Rows.SAME:
         return tensor.shape
     return [None, *tensor.shape[1:]] if tensor.shape.rank else None
 

@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 
 import torch
 
+from farandole.base.request_kind import Kind
 from farandole.errors import InvalidRequestError
 from farandole.torch.collectives.tensors import DTYPES, FRONT, RAW_STREAMS
 from farandole.worker.core.binding import NativeRequest
-from farandole.worker.core.dtype import DType, Kind
+from farandole.worker.core.dtype import DType
 from farandole.worker.core.engine import Engine
 from farandole.worker.core.request import make_request
 

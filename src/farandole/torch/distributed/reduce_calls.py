@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from farandole.base.request_kind import Kind
 from farandole.errors import InvalidRequestError
 from farandole.torch.collectives.tensors import DTYPES, FRONT
 from farandole.torch.distributed.calls import (
@@ -23,7 +24,7 @@ from farandole.torch.distributed.calls import (
     write_received,
 )
 from farandole.worker.core.binding import NativeRequest
-from farandole.worker.core.dtype import Average, Kind, Max, Min, Product, Sum
+from farandole.worker.core.dtype import Average, Max, Min, Product, Sum
 from farandole.worker.core.engine import Engine
 from farandole.worker.core.request import make_request
 

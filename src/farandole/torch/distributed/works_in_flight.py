@@ -14,10 +14,10 @@ from collections import Counter, deque
 
 import torch.distributed as dist
 
+from farandole.base.request_kind import Kind
 from farandole.errors import FarandoleError, InvalidRequestError
 from farandole.torch.distributed.calls import Call, check_same
 from farandole.torch.distributed.work import Completer, Terms, Work, failure
-from farandole.worker.core.dtype import Kind
 from farandole.worker.core.engine import WAIT_SLICE_SECONDS, Engine
 from farandole.worker.core.request import make_request
 from farandole.worker.core.submission import Submission

@@ -19,12 +19,13 @@ from typing import Any, NamedTuple
 import cloudpickle  # type: ignore[import-untyped]
 import torch
 
+from farandole.base.request_kind import Kind
 from farandole.errors import FarandoleError
 from farandole.torch.collectives.tensors import FRONT
 from farandole.torch.elastic.transfer import OWN, gpu_types, load_state, shared_types, transfer
 from farandole.torch.skeleton import Place, Skeleton, take_apart
 from farandole.worker.core.basics import current
-from farandole.worker.core.dtype import DType, Kind
+from farandole.worker.core.dtype import DType
 from farandole.worker.core.handle import Pending
 from farandole.worker.core.request import make_request
 from farandole.worker.core.submission import Submission

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from farandole.base.request_kind import Kind
 from farandole.errors import InvalidRequestError
 from farandole.worker.collectives.declaration import (
     NAME,
@@ -10,12 +11,11 @@ from farandole.worker.collectives.declaration import (
     Options,
     Order,
     Received,
-    Result,
     Tensor,
 )
 from farandole.worker.collectives.framework import Framework
 from farandole.worker.collectives.gradient_rules import CallFacts, GradientRule, Plan, TakeRows
-from farandole.worker.core.dtype import Average, ElementType, Kind
+from farandole.worker.core.dtype import Average, ElementType
 
 
 def _check(front: Framework, tensor: Tensor, dtype: ElementType, name: str, options: Options) -> None:
@@ -37,13 +37,11 @@ def _plan(facts: CallFacts) -> Plan:
 
 
 ALLGATHER = Collective(
-    name="allgather",
     kind=Kind.ALLGATHER,
     summary="Concatenate the {tensor}s of all ranks of a process set along the first dimension, in rank order. Ranks "
     "may differ in the first dimension only, which may be 0.",
     differentiable="The gradient is the average of the gradients, of which each rank takes the rows of its input.",
     parameters=(NAME, PROCESS_SET),
-    result=Result.RECEIVED_ROWS,
     gradient=GradientRule(_plan),
     check=_check,
     returns=_rows_only,

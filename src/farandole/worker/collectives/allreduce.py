@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from farandole.base.request_kind import Kind
 from farandole.worker.collectives.declaration import (
     COMPRESSION,
     NAME,
@@ -15,13 +16,12 @@ from farandole.worker.collectives.declaration import (
     Options,
     Order,
     Parameter,
-    Result,
     Tensor,
 )
 from farandole.worker.collectives.framework import Framework
 from farandole.worker.collectives.gradient_rules import CallFacts, GradientRule, Maths, Nothing, Plan
 from farandole.worker.collectives.reduction_op import check_reducible, op_asked_for
-from farandole.worker.core.dtype import DType, ElementType, Kind, Max, Min, Product, Sum
+from farandole.worker.core.dtype import DType, ElementType, Max, Min, Product, Sum
 
 
 def _settle(options: Options) -> None:
@@ -98,7 +98,6 @@ def _product_gradients(
 # --- declaration -------------------------------------------------------------------------------------------------
 
 ALLREDUCE = Collective(
-    name="allreduce",
     kind=Kind.ALLREDUCE,
     summary="Reduce {a tensor} over all ranks of a process set and return the result, the same on all of them.",
     differentiable=(
@@ -129,7 +128,6 @@ ALLREDUCE = Collective(
         POSTSCALE,
         PROCESS_SET,
     ),
-    result=Result.SAME,
     gradient=GradientRule(_plan, _program, _is_not_linear),
     check=_check,
     settle=_settle,
@@ -142,6 +140,7 @@ ALLREDUCE = Collective(
             "average device_dense device_sparse compression op prescale_factor postscale_factor process_set "
             "ignore_name_scope name",
         ),
+        "tensorflow.mpi_ops": Order("name op prescale_factor postscale_factor ignore_name_scope process_set"),
         "mxnet": Order("average name priority prescale_factor postscale_factor process_set op compression"),
         "keras": Order("name average prescale_factor postscale_factor op compression"),
     },

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from farandole.base.request_kind import Kind
 from farandole.errors import InvalidRequestError
 from farandole.worker.collectives.declaration import (
     NAME,
@@ -14,13 +15,12 @@ from farandole.worker.collectives.declaration import (
     Order,
     Parameter,
     Received,
-    Result,
     Tensor,
 )
 from farandole.worker.collectives.framework import Framework
 from farandole.worker.collectives.gradient_rules import CallFacts, GradientRule, PadRows, Plan
 from farandole.worker.collectives.rows import rows_to_send
-from farandole.worker.core.dtype import ElementType, Kind
+from farandole.worker.core.dtype import ElementType
 
 
 def _check(front: Framework, tensor: Tensor, dtype: ElementType, name: str, options: Options) -> None:
@@ -48,7 +48,6 @@ def _plan(facts: CallFacts) -> Plan:
 
 
 ALLTOALL = Collective(
-    name="alltoall",
     kind=Kind.ALLTOALL,
     summary="Send rows of the {tensor} to every rank of a process set, and return those that all ranks sent to this "
     "one. Ranks may differ in the first dimension only.",
@@ -64,7 +63,6 @@ ALLTOALL = Collective(
         NAME,
         PROCESS_SET,
     ),
-    result=Result.RECEIVED_ROWS,
     gradient=GradientRule(_plan),
     check=_check,
     fields=_fields,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from farandole.base.request_kind import Kind
 from farandole.worker.core.basics import current
-from farandole.worker.core.dtype import Kind
 from farandole.worker.core.group import ProcessSet, global_process_set
 from farandole.worker.core.handle import Call, HandleTable, Pending
 from farandole.worker.core.request import make_request

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from farandole.base.request_kind import Kind
 from farandole.worker.collectives.declaration import (
     NAME,
     PROCESS_SET,
@@ -10,12 +11,11 @@ from farandole.worker.collectives.declaration import (
     Order,
     Parameter,
     Required,
-    Result,
     Tensor,
 )
 from farandole.worker.collectives.framework import Framework
 from farandole.worker.collectives.gradient_rules import CallFacts, GradientRule, OnlyAt, Plan
-from farandole.worker.core.dtype import Average, ElementType, Kind
+from farandole.worker.core.dtype import Average, ElementType
 
 
 def _check(front: Framework, tensor: Tensor, dtype: ElementType, name: str, options: Options) -> None:
@@ -28,7 +28,6 @@ def _plan(facts: CallFacts) -> Plan:
 
 
 BROADCAST = Collective(
-    name="broadcast",
     kind=Kind.BROADCAST,
     summary="Return the root's {tensor} on every rank of a process set.",
     differentiable="The gradient is the average of the gradients on the root, and zero elsewhere.",
@@ -43,7 +42,6 @@ BROADCAST = Collective(
         NAME,
         PROCESS_SET,
     ),
-    result=Result.SAME,
     gradient=GradientRule(_plan),
     check=_check,
     has_in_place=True,

@@ -13,8 +13,9 @@ import ctypes
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from farandole.base.request_kind import Rows
 from farandole.worker.collectives.allreduce import ALLREDUCE
-from farandole.worker.collectives.declaration import Collective, Options, Received, Result, Tensor
+from farandole.worker.collectives.declaration import Collective, Options, Received, Tensor
 from farandole.worker.collectives.front_end import FrontEnd
 from farandole.worker.core.binding import NativeRequest
 from farandole.worker.core.dtype import DType, ElementType, Sum
@@ -26,7 +27,7 @@ from farandole.worker.core.session import Session
 # Plain tuples, because many are created.
 Member = tuple[NativeRequest, Any, Callable[[int], Any]]
 # A module's name is found more quickly than a class's attribute, and every small tensor comes here.
-_SAME = Result.SAME
+_SAME = Rows.SAME
 # A function from the received rows to the user's result.
 Take = Callable[[Received], Any]
 
@@ -70,7 +71,7 @@ def call_of_one(
         )
         return front.call_of(session, (request,), (ready,), lambda handles: finish(handles[0]))
     collective.check_member(front, tensor, dtype, name, options)
-    if collective.result is not _SAME:
+    if collective.rows is not _SAME:
         return _call_of_rows(session, group, name, front, collective, tensor, dtype, options, process_set, take)
     result = tensor if in_place else front.empty_like(tensor)
     encoded, shape = name.encode(), tensor.shape
@@ -100,7 +101,7 @@ def _call_of_rows(
 ) -> Call:
     """Return a call of a ready tensor whose result has another number of rows."""
     result = None
-    if collective.result is Result.OWN_ROWS:
+    if collective.rows is Rows.SHARED:
         result = _target(front, collective, tensor, tensor, None, process_set)
     encoded, shape = name.encode(), tensor.shape
     single = session.pool.single(encoded, shape)
@@ -134,7 +135,7 @@ def call_of_several(
 ) -> Call:
     """Return a call of several tensors, whose result is a tuple; otherwise the same as `call_of_one`."""
     tensors = tuple(tensors)
-    if tensors and collective.result is _SAME and all(map(front.is_ready, tensors)):
+    if tensors and collective.rows is _SAME and all(map(front.is_ready, tensors)):
         return _series_call(session, group, name, front, collective, tensors, in_place, options)
     front.check_together(tensors)
     outputs: Sequence[Tensor | None] = tensors if in_place else (None,) * len(tensors)
@@ -260,7 +261,7 @@ def member(
     fields = collective.fields(front, options, tensor.shape, len(process_set.ranks))
     ready = front.stage(tensor)
     stream = front.stream_of(ready)
-    if collective.result is Result.RECEIVED_ROWS:
+    if collective.receives_rows:
         request = make_request(
             collective.kind,
             name,
@@ -338,7 +339,7 @@ def _target(
     process_set: ProcessSet,
 ) -> Tensor:
     """Return the ready tensor to which the engine writes the result."""
-    if collective.result is Result.OWN_ROWS:
+    if collective.rows is Rows.SHARED:
         # A rank that is not a member gets its error from the engine.
         position = process_set.rank() if process_set.included() else 0
         shape = collective.result_shape(tensor.shape, len(process_set.ranks), position)

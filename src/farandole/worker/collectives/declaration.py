@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum, auto
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from farandole.base.request_kind import Kind, Rows
 from farandole.errors import InvalidRequestError
 from farandole.worker.collectives.framework import Framework
 from farandole.worker.collectives.gradient_rules import GradientRule
 from farandole.worker.collectives.rows import own_rows
-from farandole.worker.core.dtype import ElementType, Kind, OpaqueType
+from farandole.worker.core.dtype import ElementType, OpaqueType
 from farandole.worker.core.request_options import NativeOptions, reader_of
 
 # A tensor of any framework. All of them have `shape`.
@@ -87,17 +87,6 @@ class Order(NamedTuple):
     """The order of the grouped function, if it differs."""
 
 
-class Result(Enum):
-    """The shape of the result. Its element type is always that of the input."""
-
-    SAME = auto()
-    """The same as the input's."""
-    OWN_ROWS = auto()
-    """This rank's share of the input's rows; see `own_rows`."""
-    RECEIVED_ROWS = auto()
-    """The number of rows is known only when they arrive. The result is a `Received`."""
-
-
 class Received(NamedTuple):
     """Received rows, in rank order."""
 
@@ -115,12 +104,10 @@ class Collective:
     """One collective.
 
     Attributes:
-        name: the name of its plain function; the names of the other forms are derived from it (`Form.function`).
-        kind: the engine's kind of request.
+        kind: the engine's kind of request, from which the names of the functions follow.
         summary: a description in imperative sentences.
         differentiable: the docstring's text about the gradient.
         parameters: all arguments except the tensor, in order.
-        result: the shape of the result.
         gradient: the rule that computes the gradient of the inputs from that of the outputs.
         check: the part of `check_member` for a tensor whose type the collective can have.
         check_options: a part of `check` that raises ValueError for options that are not valid for any tensor.
@@ -136,12 +123,10 @@ class Collective:
             `parameters`; None for a framework that does not have this collective.
     """
 
-    name: str
     kind: Kind
     summary: str
     differentiable: str
     parameters: tuple[Parameter, ...]
-    result: Result
     gradient: GradientRule
     check: Callable[[Framework, Tensor, ElementType, str, Options], None]
     check_options: Callable[[Options], None] = lambda options: None
@@ -156,9 +141,25 @@ class Collective:
     horovod: Mapping[str, Order | None] = field(default_factory=dict)
 
     @cached_property
+    def name(self) -> str:
+        """Return the name of its plain function, from which those of the other forms are derived (`Form.function`)."""
+        return self.kind.function
+
+    @cached_property
     def reduces(self) -> bool:
-        """Whether it calculates with the elements; other collectives move them unchanged."""
-        return any(each.option == "op" for each in self.parameters)
+        """Whether it calculates with the elements; other collectives move them as they are."""
+        return self.kind.reduces
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The rows of the result, whose other dimensions and element type are those of the input."""
+        assert self.kind.rows is not None
+        return self.kind.rows
+
+    @cached_property
+    def receives_rows(self) -> bool:
+        """Whether the number of the result's rows is learnt while they move. The result then is a `Received`."""
+        return self.rows in (Rows.GATHERED, Rows.EXCHANGED)
 
     @cached_property
     def is_quick(self) -> bool:
@@ -206,9 +207,9 @@ class Collective:
         Returns:
             The shape, with None for a dimension that is known only when the call is done.
         """
-        if self.result is Result.SAME:
+        if self.rows is Rows.SAME:
             return tuple(shape)
-        first = own_rows(shape[0], size, position) if self.result is Result.OWN_ROWS else None
+        first = own_rows(shape[0], size, position) if self.rows is Rows.SHARED else None
         return (first, *shape[1:])
 
 

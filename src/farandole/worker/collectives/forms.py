@@ -11,7 +11,7 @@ from typing import Any
 from farandole.worker.collectives.calls import call_of_one, call_of_several, member_names
 from farandole.worker.collectives.compressed import check_compressed_call, compressed_call
 from farandole.worker.collectives.compression import Feedback, Recipe
-from farandole.worker.collectives.declaration import PLAIN, Collective, Form, Options, Received, Result, Tensor
+from farandole.worker.collectives.declaration import PLAIN, Collective, Form, Options, Received, Tensor
 from farandole.worker.collectives.differentiation import DifferentiableCall, Outcome
 from farandole.worker.collectives.front_end import FrontEnd
 from farandole.worker.core.basics import current
@@ -259,7 +259,7 @@ class Forms:
             results = self.now(form.operation(collective.name), name, process_set, call_of_several, *call)
         else:
             results = (self.one(collective, tensors[0], name, process_set, options),)
-        if collective.result is not Result.RECEIVED_ROWS:
+        if not collective.receives_rows:
             return Outcome(results, ())
         return Outcome(tuple(each.rows for each in results), tuple(each.counts for each in results))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from farandole.base.request_kind import Kind
 from farandole.errors import InvalidRequestError
 from farandole.worker.collectives.declaration import (
     NAME,
@@ -13,13 +14,12 @@ from farandole.worker.collectives.declaration import (
     Order,
     Parameter,
     Required,
-    Result,
     Tensor,
 )
 from farandole.worker.collectives.framework import Framework
 from farandole.worker.collectives.gradient_rules import CallFacts, GradientRule, Nothing, OnlyAt, Plan
 from farandole.worker.collectives.reduction_op import check_reducible
-from farandole.worker.core.dtype import Adasum, Average, ElementType, Kind, Sum
+from farandole.worker.core.dtype import Adasum, Average, ElementType, Sum
 
 
 def _check(front: Framework, tensor: Tensor, dtype: ElementType, name: str, options: Options) -> None:
@@ -48,7 +48,6 @@ def _plan(facts: CallFacts) -> Plan:
 
 
 REDUCE = Collective(
-    name="reduce",
     kind=Kind.REDUCE,
     summary="Reduce {a tensor} over all ranks of a process set, and return the result on the root. Other ranks return "
     "their input.",
@@ -70,7 +69,6 @@ REDUCE = Collective(
         PRESCALE,
         POSTSCALE,
     ),
-    result=Result.SAME,
     gradient=GradientRule(_plan),
     check=_check,
     check_options=_check_options,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from farandole.base.request_kind import Kind
 from farandole.errors import InvalidRequestError
 from farandole.worker.collectives.declaration import (
     COMPRESSION,
@@ -13,13 +14,12 @@ from farandole.worker.collectives.declaration import (
     Options,
     Order,
     Parameter,
-    Result,
     Tensor,
 )
 from farandole.worker.collectives.framework import Framework
 from farandole.worker.collectives.gradient_rules import CallFacts, GradientRule, Plan, Scale
 from farandole.worker.collectives.reduction_op import check_reducible
-from farandole.worker.core.dtype import Adasum, Average, ElementType, Kind, Sum
+from farandole.worker.core.dtype import Adasum, Average, ElementType, Sum
 
 
 def _check(front: Framework, tensor: Tensor, dtype: ElementType, name: str, options: Options) -> None:
@@ -53,7 +53,6 @@ def _plan(facts: CallFacts) -> Plan:
 
 
 REDUCESCATTER = Collective(
-    name="reducescatter",
     kind=Kind.REDUCESCATTER,
     summary="Reduce {a tensor} over all ranks of a process set, and return this rank's rows of the result. The first "
     "dimension is divided among the ranks, in rank order; if it cannot be divided equally, the first ranks get one row "
@@ -70,7 +69,6 @@ REDUCESCATTER = Collective(
         PRESCALE,
         POSTSCALE,
     ),
-    result=Result.OWN_ROWS,
     gradient=GradientRule(_plan),
     check=_check,
     check_options=_check_options,
@@ -80,6 +78,7 @@ REDUCESCATTER = Collective(
             "device_dense compression op name process_set ignore_name_scope prescale_factor postscale_factor",
             "device_dense compression op process_set ignore_name_scope name prescale_factor postscale_factor",
         ),
+        "tensorflow.mpi_ops": Order("name op ignore_name_scope process_set prescale_factor postscale_factor"),
         "mxnet": Order("op name priority process_set prescale_factor postscale_factor compression"),
         "keras": Order("name op"),
     },

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from farandole.worker.collectives.declaration import PLAIN, Collective, Form, Parameter, Required, Result
+from farandole.worker.collectives.declaration import PLAIN, Collective, Form, Parameter, Required
 from farandole.worker.collectives.dialect import Dialect
 from farandole.worker.collectives.forms import Forms, Runner
 from farandole.worker.collectives.front_end import FrontEnd
@@ -214,7 +214,7 @@ def _shown_default(front: Dialect, parameter: Parameter) -> str:
 def _stub_result(collective: Collective, form: Form, tensor: str) -> str:
     if form.later:
         return "int"
-    if collective.result is Result.RECEIVED_ROWS and collective.returned:
+    if collective.receives_rows and collective.returned:
         return "Any"  # One tensor or two, as its arguments say.
     if form.grouped:
         return f"tuple[{tensor}, ...]" if form.in_place else f"list[{tensor}]"

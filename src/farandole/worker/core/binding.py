@@ -24,8 +24,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from farandole.base.request_kind import Kind
 from farandole.errors import LibraryError
-from farandole.worker.core.dtype import Kind
 
 ABI_VERSION = 12
 KINDS = len(Kind)

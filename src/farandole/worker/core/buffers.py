@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
+from farandole.base.request_kind import Kind, Rows
 from farandole.errors import InvalidRequestError, MismatchError
 from farandole.worker.core.basics import current
 from farandole.worker.core.binding import NativeRequest
-from farandole.worker.core.dtype import SIZES, Average, DType, Kind
+from farandole.worker.core.dtype import SIZES, Average, DType
 from farandole.worker.core.group import ProcessSet, global_process_set
 from farandole.worker.core.handle import Call, HandleTable, Pending
 from farandole.worker.core.request import make_request
@@ -152,28 +153,63 @@ def grouped_allreduce(
     _run_all("grouped_allreduce", name, process_set, requests_of, lambda session, handles: None)
 
 
-def broadcast(
-    buffer: Buffer, root_rank: int, *, name: str | None = None, process_set: ProcessSet = global_process_set
+def collective(
+    kind: Kind,
+    buffer: Buffer,
+    output: Buffer | None = None,
+    dtype: DType | None = None,
+    op: int = Average,
+    *,
+    root_rank: int = 0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
 ) -> None:
-    """Copy the content of the buffer of `root_rank`, a rank in the world, to all ranks of a process set.
+    """Run a collective of any kind, in which all ranks' buffers are equally large.
 
-    Arguments as in `allreduce`.
-    """
-    memory = _Memory(buffer, DType.U8)
-    _run(Kind.BROADCAST, name, process_set, memory, memory, {"root": root_rank})
-
-
-def allgather(
-    part: Buffer, output: Buffer, *, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> None:
-    """Gather the equally large parts of all ranks in `output`, in rank order. Arguments as in `allreduce`.
+    Args:
+        kind: the collective.
+        buffer: what this rank gives.
+        output: room for what this rank gets, of `result_count` elements; None: the buffer itself.
+        dtype: the element type of a kind that reduces; None: the buffer's own. Other kinds move bytes.
+        op: the operation of a kind that reduces.
+        root_rank: the root of a kind that has one, a rank in the world.
+        name: ranks' calls match by name.
+        process_set: the ranks that take part.
 
     Raises:
-        MismatchError: the parts were not equally large.
+        ValueError: the call is wrong by itself.
+        HorovodInternalError: the ranks' buffers do not fit together, or a worker was lost.
+
+    Example:
+        >>> data, gathered = bytearray(b"ab"), bytearray(2)
+        >>> collective(Kind.ALLGATHER, data, gathered)  # of one worker
+        >>> gathered
+        bytearray(b'ab')
     """
-    sent, received = _Memory(part, DType.U8), _Memory(output, DType.U8)
-    _check_room(received, sent.count * len(process_set.ranks))
-    _run(Kind.ALLGATHER, name, process_set, sent, received, check=_check_in_place)
+    sent = _Memory(buffer, dtype if kind.reduces else DType.U8)
+    received = sent if output is None else _Memory(output, sent.dtype)
+    _check_room(received, result_count(kind, sent.count, process_set))
+    options: dict[str, float] = {}
+    if kind.reduces:
+        options["op"] = op
+    if kind.has_root:
+        options["root"] = root_rank
+    # Such rows are in memory of the engine if the ranks' numbers of them turn out to differ.
+    check = _check_in_place if kind.rows in (Rows.GATHERED, Rows.EXCHANGED) else None
+    _run(kind, name, process_set, sent, received, options, check)
+
+
+def result_count(kind: Kind, count: int, process_set: ProcessSet = global_process_set) -> int:
+    """Return the number of elements that this rank gets where each rank gives `count`.
+
+    If they cannot be shared equally, the first ranks get one more.
+    """
+    if kind.rows is Rows.GATHERED:
+        return count * len(process_set.ranks)
+    if kind.rows is Rows.SHARED:
+        whole, more = divmod(count, len(process_set.ranks))
+        return whole + (process_set.rank() < more)
+    return count
 
 
 def gather(
@@ -186,52 +222,6 @@ def gather(
         return [make_request(Kind.ALLGATHER, full_name, group=group, shape=(sent.count,), input=sent.address)]
 
     return _run_all("gather", name, process_set, requests_of, _take_received)
-
-
-def reducescatter(
-    buffer: Buffer,
-    output: Buffer,
-    dtype: DType | None = None,
-    op: int = Average,
-    *,
-    name: str | None = None,
-    process_set: ProcessSet = global_process_set,
-) -> None:
-    """Reduce a buffer over all ranks, and write this rank's part of the result to `output`.
-
-    Arguments as in `allreduce`. If the elements cannot be divided equally, the first ranks get one more.
-    """
-    sent = _Memory(buffer, dtype)
-    received = _Memory(output, sent.dtype)
-    whole, more = divmod(sent.count, len(process_set.ranks))
-    _check_room(received, whole + (process_set.rank() < more))
-    _run(Kind.REDUCESCATTER, name, process_set, sent, received, {"op": op})
-
-
-def reduce(
-    buffer: Buffer,
-    root_rank: int,
-    dtype: DType | None = None,
-    op: int = Average,
-    *,
-    name: str | None = None,
-    process_set: ProcessSet = global_process_set,
-) -> None:
-    """Reduce a buffer over all ranks, in place at `root_rank`, a rank in the world. Arguments as in `allreduce`."""
-    memory = _Memory(buffer, dtype)
-    _run(Kind.REDUCE, name, process_set, memory, memory, {"op": op, "root": root_rank})
-
-
-def alltoall(
-    buffer: Buffer, output: Buffer, *, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> None:
-    """Send each rank its part of `buffer`, all of equal size, and write the parts for this rank to `output`.
-
-    Arguments as in `allgather`.
-    """
-    sent, received = _Memory(buffer, DType.U8), _Memory(output, DType.U8)
-    _check_room(received, sent.count)
-    _run(Kind.ALLTOALL, name, process_set, sent, received, check=_check_in_place)
 
 
 def exchange(
@@ -357,4 +347,4 @@ def _run(
 
         return Pending(session.engine, single, finish)
 
-    current().carry_out(HandleTable.run, f"buffers.{kind.name.lower()}", name, process_set, call_of)
+    current().carry_out(HandleTable.run, f"buffers.{kind.function}", name, process_set, call_of)

@@ -1,4 +1,4 @@
-"""Numbers of the C ABI that users and front ends see: element types, operations, kinds of request."""
+"""Numbers of the C ABI that users and front ends see: element types, and operations."""
 
 from __future__ import annotations
 
@@ -46,22 +46,6 @@ class OpaqueType(NamedTuple):
 
 
 ElementType = DType | OpaqueType
-
-
-class Kind(IntEnum):
-    """Kinds of request (`enum farandole_kind`)."""
-
-    ALLREDUCE = 0
-    ALLGATHER = 1
-    BROADCAST = 2
-    BARRIER = 3
-    ADD_GROUP = 4
-    REMOVE_GROUP = 5
-    ALLTOALL = 6
-    REDUCESCATTER = 7
-    JOIN = 8
-    TRANSFER = 9
-    REDUCE = 10
 
 
 class WireForm(IntEnum):

@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from farandole.base import nccl_library
+from farandole.base.request_kind import Kind
 from farandole.base.settings.table import Settings
 from farandole.base.wire.os_text import as_bytes
 from farandole.errors import FarandoleError
 from farandole.worker.core.binding import ABI_VERSION, Library, NativeEvent, NativeSetting, NativeStats, NativeWorld
-from farandole.worker.core.dtype import Kind
 from farandole.worker.core.gpu_stream import GpuStream
 from farandole.worker.core.status import Status, from_status
 from farandole.worker.core.submission import Submission
@@ -286,7 +286,7 @@ class Engine:
         native = NativeStats()
         self._check(self._library.farandole_get_stats(self._pointer, native))
         operations: dict[str, dict[str, Any]] = {
-            kind.name.lower(): {
+            kind.function: {
                 "requests": counts.requests,
                 "buckets": counts.buckets,
                 "bytes": counts.bytes,

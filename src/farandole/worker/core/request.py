@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Protocol
 
+from farandole.base.request_kind import Kind
 from farandole.worker.core.binding import NativeRequest
-from farandole.worker.core.dtype import DType, ElementType, Kind, OpaqueType
+from farandole.worker.core.dtype import DType, ElementType, OpaqueType
 from farandole.worker.core.gpu_stream import GpuStream
 from farandole.worker.core.request_options import native_options
 

@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate, chain
 from typing import Any, TypeVar, cast
 
+from farandole.base.request_kind import Kind
 from farandole.base.settings.table import Settings
 from farandole.base.wire.rendezvous import Accused, RendezvousError
 from farandole.errors import FarandoleError, InvalidRequestError, StartError, lost_rank_behind
 from farandole.worker.core import binding
 from farandole.worker.core.affinity import core_of, threads_on
 from farandole.worker.core.binding import NativeRequest
-from farandole.worker.core.dtype import Kind
 from farandole.worker.core.engine import Engine
 from farandole.worker.core.group import ProcessSet, global_process_set
 from farandole.worker.core.handle import Call, HandleTable, Pending

@@ -15,9 +15,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from farandole.base.request_kind import Kind
 from farandole.errors import HorovodInternalError
 from farandole.worker.core.binding import NativeRequest
-from farandole.worker.core.dtype import DType, Kind
+from farandole.worker.core.dtype import DType
 from farandole.worker.core.gpu_stream import GpuStream
 from farandole.worker.core.handle import Pending
 from farandole.worker.core.request import make_request

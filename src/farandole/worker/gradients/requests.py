@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from farandole.base.request_kind import Kind
 from farandole.worker.core.binding import NativeRequest
-from farandole.worker.core.dtype import DType, Kind
+from farandole.worker.core.dtype import DType
 from farandole.worker.core.request import make_request
 from farandole.worker.core.session import Session
 from farandole.worker.core.submission import Submission

@@ -16,11 +16,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from farandole.base.request_kind import COLLECTIVE_KINDS, Kind, Rows
 from farandole.base.settings.table import Settings
 from farandole.worker.core import basics, binding, buffers
-from farandole.worker.core.dtype import Average, DType, Kind, Sum
+from farandole.worker.core.dtype import Average, DType, Sum
 
-COLLECTIVES = ("allreduce", "allgather", "broadcast", "reducescatter", "reduce", "alltoall")
 # So that large sizes take no minute, and small ones are not left to chance. All ranks must do the same.
 _BYTES_FOR_EACH_SIZE = 64 << 20
 _FEWEST, _MOST = 7, 300
@@ -35,19 +35,19 @@ def measure(collective: str, sizes: Sequence[int], dtype: str, memory: str) -> d
     """Measure blocking calls of a collective among all ranks, and return rank 0's times.
 
     Args:
-        collective: one of `COLLECTIVES`.
+        collective: the name of its function.
         sizes: bytes of each rank's input; rounded up to whole elements.
         dtype: name of the element type.
         memory: `arena` or `ordinary`.
     """
-    session = basics.current()
+    session, kind = basics.current(), COLLECTIVE_KINDS[collective]
     zeros = buffers.zeros if memory == "arena" else _ordinary
     element = DType[dtype.upper()]
     rows = []
     for size in sizes:
-        size = _rounded(size, element, session.world.size, collective)
-        chosen = session.engine.choose(Kind[collective.upper()], Sum, 0, size)
-        call = _call(collective, size, session.world.size, element, zeros)
+        size = _rounded(size, element, session.world.size, kind)
+        chosen = session.engine.choose(kind, Sum, 0, size)
+        call = _call(kind, size, element, zeros)
         times = _repeat(call, size)
         copying = _repeat(_copy(size, zeros), size)
         row = {"bytes": size, "median_us": statistics.median(times), "best_us": min(times)}
@@ -64,10 +64,10 @@ def measure(collective: str, sizes: Sequence[int], dtype: str, memory: str) -> d
     }
 
 
-def _rounded(size: int, dtype: DType, ranks: int, collective: str) -> int:
+def _rounded(size: int, dtype: DType, ranks: int, kind: Kind) -> int:
     """Return the size rounded to whole elements, with equal parts for all ranks if the collective has parts."""
     grain = int("".join(filter(str.isdigit, dtype.name))) // 8
-    if collective in ("reducescatter", "alltoall"):
+    if kind.rows in (Rows.SHARED, Rows.EXCHANGED):
         grain *= ranks
     return -(-size // grain) * grain
 
@@ -76,25 +76,11 @@ def _ordinary(size: int) -> memoryview:
     return memoryview(bytearray(size))
 
 
-def _call(
-    collective: str, size: int, ranks: int, dtype: DType, zeros: Callable[[int], memoryview]
-) -> Callable[[], None]:
+def _call(kind: Kind, size: int, dtype: DType, zeros: Callable[[int], memoryview]) -> Callable[[], None]:
     """Return the call to be measured. It has a fixed name, so that the engine can cache its request."""
-    name, data = f"speed.{collective}.{size}", zeros(size)
-    if collective == "allreduce":
-        return lambda: buffers.allreduce(data, dtype, Sum, name=name)
-    if collective == "broadcast":
-        return lambda: buffers.broadcast(data, 0, name=name)
-    if collective == "reduce":
-        return lambda: buffers.reduce(data, 0, dtype, Sum, name=name)
-    if collective == "allgather":
-        gathered = zeros(size * ranks)
-        return lambda: buffers.allgather(data, gathered, name=name)
-    if collective == "alltoall":
-        received = zeros(size)
-        return lambda: buffers.alltoall(data, received, name=name)
-    part = zeros(size // ranks)
-    return lambda: buffers.reducescatter(data, part, dtype, Sum, name=name)
+    name, data = f"speed.{kind.function}.{size}", zeros(size)
+    output = None if kind.rows is Rows.SAME else zeros(buffers.result_count(kind, size))
+    return lambda: buffers.collective(kind, data, output, dtype, Sum, name=name)
 
 
 def _copy(size: int, zeros: Callable[[int], memoryview]) -> Callable[[], None]:
@@ -124,11 +110,11 @@ def algorithms() -> list[dict[str, Any]]:
     """Return the selector's choices, as ranges of sizes: `from_bytes`, and `to_bytes`, or None for no limit."""
     library = binding.load(Settings.from_environment().library)
     rows: list[dict[str, Any]] = []
-    for collective in COLLECTIVES:
+    for collective, kind in COLLECTIVE_KINDS.items():
         for workers, hosts, fewest in _WORLDS:
             first = len(rows)
             for size in _CLASSES:
-                answer = library.farandole_choose_for(Kind[collective.upper()], Average, size, workers, hosts, fewest)
+                answer = library.farandole_choose_for(kind, Average, size, workers, hosts, fewest)
                 chosen = json.loads(answer.decode())
                 if len(rows) > first and chosen.items() <= rows[-1].items():
                     continue

@@ -20,7 +20,7 @@ import json
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 
-from farandole.worker.core.dtype import Kind
+from farandole.base.request_kind import Kind
 from farandole.worker.observe.engine_events import NOTHING, Event, Phase, unpack
 from farandole.worker.observe.timeline_messages import Batch
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from farandole.base.request_kind import COLLECTIVE_KINDS, Kind, Rows
 from farandole.base.self_test.report import Problem
 from farandole.worker.core import basics, buffers
 from farandole.worker.core.dtype import DType, Sum
@@ -52,8 +53,10 @@ def _reductions(rank: int, size: int, quick: bool) -> Iterator[Check]:
             for count in counts if formulas.can_be_asked(op, dtype, size) else ():
                 name = f"allreduce {word} of {count} {dtype.name.lower()}"
                 yield name, partial(_allreduce, op, dtype, count, rank, size)
-    for count in (1, ODD, LARGE // 4):
-        yield f"reducescatter of {count} f32", partial(_reducescatter, count, rank, size)
+    for kind in COLLECTIVE_KINDS.values():
+        if kind.reduces and kind is not Kind.ALLREDUCE:
+            for count in (1, ODD, LARGE // 4):
+                yield f"{kind.function} of {count} f32", partial(_reduction, kind, count, rank, size)
     yield "grouped allreduce", partial(_grouped, rank, size)
 
 
@@ -63,12 +66,15 @@ def _allreduce(op: int, dtype: DType, count: int, rank: int, size: int) -> str:
     return formulas.what_differs(data, formulas.reduced(op, dtype, size), dtype)
 
 
-def _reducescatter(count: int, rank: int, size: int) -> str:
+def _reduction(kind: Kind, count: int, rank: int, size: int) -> str:
+    result = bytearray(4 * buffers.result_count(kind, count))
+    buffers.collective(kind, _input(Sum, DType.F32, count, rank), result, DType.F32, Sum)
+    # Where there is a root, rank 0, the others get back what they gave.
+    is_given_back = kind.has_root and rank != 0
+    wanted = formulas.contribution(Sum, rank) if is_given_back else formulas.reduced(Sum, DType.F32, size)
     whole, more = divmod(count, size)
-    first = rank * whole + min(rank, more)
-    part = bytearray(4 * (whole + (rank < more)))
-    buffers.reducescatter(_input(Sum, DType.F32, count, rank), part, DType.F32, Sum)
-    return formulas.what_differs(part, formulas.reduced(Sum, DType.F32, size), DType.F32, first)
+    first = rank * whole + min(rank, more) if kind.rows is Rows.SHARED else 0
+    return formulas.what_differs(result, wanted, DType.F32, first)
 
 
 def _grouped(rank: int, size: int) -> str:
@@ -104,19 +110,20 @@ def _moves(rank: int, size: int) -> Iterator[Check]:
 def _broadcast(count: int, root: int, rank: int) -> str:
     wanted = formulas.bytes_of(root, 0, count)
     data = bytearray(wanted) if rank == root else bytearray(count)
-    buffers.broadcast(data, root)
+    buffers.collective(Kind.BROADCAST, data, root_rank=root)
     return formulas.which_byte_differs(data, wanted)
 
 
 def _allgather(count: int, rank: int, size: int) -> str:
     output = bytearray(count * size)
-    buffers.allgather(formulas.bytes_of(rank, 0, count), output)
+    buffers.collective(Kind.ALLGATHER, formulas.bytes_of(rank, 0, count), output)
     return formulas.which_byte_differs(output, b"".join(formulas.bytes_of(source, 0, count) for source in range(size)))
 
 
 def _alltoall(count: int, rank: int, size: int) -> str:
     output = bytearray(count * size)
-    buffers.alltoall(bytearray().join(formulas.bytes_of(rank, to, count) for to in range(size)), output)
+    given = bytearray().join(formulas.bytes_of(rank, to, count) for to in range(size))
+    buffers.collective(Kind.ALLTOALL, given, output)
     return formulas.which_byte_differs(
         output, b"".join(formulas.bytes_of(source, rank, count) for source in range(size))
     )

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 
 import msgspec
 
+from farandole.base.request_kind import Kind
 from farandole.base.self_test.report import Node, Pair, Whole
 from farandole.worker.core import buffers
 from farandole.worker.core.binding import NativeEvent
-from farandole.worker.core.dtype import DType, Kind, Max, Sum
+from farandole.worker.core.dtype import DType, Max, Sum
 from farandole.worker.core.engine import Engine
 from farandole.worker.observe.engine_events import Phase
 from farandole.worker.observe.self_test.schedule import LARGEST_MESSAGE, messages, rounds
