@@ -12,7 +12,6 @@
 namespace farandole::transport {
 namespace {
 
-using base::Code;
 using base::Error;
 
 // Most worlds have formed before this, and do not need a thread.
