@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-
 from farandole.control.cli import job_verbs
 from farandole.control.cli.parser import Parser
 
@@ -14,10 +12,5 @@ def add_options(parser: Parser) -> None:
         parser,
         "cancel",
         description="Ends a job gracefully: its workers get SIGTERM and their grace period. A second call kills them.",
-        execute=execute,
+        done="is being ended; repeat the command to kill its workers",
     )
-
-
-def execute(given: argparse.Namespace) -> int:
-    """Run the verb and return the exit code."""
-    return job_verbs.act(given, "cancel", "is being ended; repeat the command to kill its workers")

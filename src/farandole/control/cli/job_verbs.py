@@ -11,7 +11,8 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from farandole.base.display.tables import show
@@ -46,26 +47,34 @@ def add_job(parser: Parser) -> None:
     parser.add_argument("job", metavar="JOB", help="the job's name")
 
 
-def add_action(parser: Parser, name: str, *, description: str, execute: Callable[[argparse.Namespace], int]) -> None:
-    """Add the options and help texts of a verb that performs one action on one job."""
+def add_action(parser: Parser, verb: str, *, description: str, done: str, arguments: Sequence[str] = ()) -> None:
+    """Add a verb that does one thing with one job: its function, its options, and the texts of its help.
+
+    Args:
+        parser: the parser of the verb.
+        verb: its name, which is also that of the service's method.
+        description: the text of its help.
+        done: the message on success, after the job's name; a name of an option in braces stands for its value.
+        arguments: the options that are passed to the method after the job's name.
+    """
     parser.describe(
-        execute,
-        usage=f"farandole {name} JOB [--on PLACE] [--json]",
+        partial(_act, verb=verb, done=done, arguments=arguments),
+        usage=f"farandole {verb} JOB [--on PLACE] [--json]",
         description=description,
-        epilog=f"example: farandole {name} resnet-2",
+        epilog=f"example: farandole {verb} resnet-2",
     )
     add_options(parser)
     add_job(parser)
 
 
-def act(given: argparse.Namespace, verb: str, done: str, *more: Any) -> int:
+def _act(given: argparse.Namespace, verb: str, done: str, arguments: Sequence[str]) -> int:
     """Perform an action on a job, report it, and return the exit code."""
     _place, service = connect(given)
-    getattr(service, verb)(given.job, *more)
+    getattr(service, verb)(given.job, *(getattr(given, each) for each in arguments))
     if given.json:
         print_json(to_dict(service.status(given.job)))
     else:
-        print(f"farandole: job {given.job} {done}", file=sys.stderr)
+        print(f"farandole: job {given.job} {done.format_map(vars(given))}", file=sys.stderr)
     return 0
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-
 from farandole.control.cli import job_verbs
 from farandole.control.cli.parser import Parser
 
@@ -14,10 +12,5 @@ def add_options(parser: Parser) -> None:
         parser,
         "resume",
         description="Lets a suspended job continue as soon as its turn comes again.",
-        execute=execute,
+        done="waits for its turn again",
     )
-
-
-def execute(given: argparse.Namespace) -> int:
-    """Run the verb and return the exit code."""
-    return job_verbs.act(given, "resume", "waits for its turn again")

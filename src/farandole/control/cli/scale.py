@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-
 from farandole.control.cli import job_verbs
 from farandole.control.cli.parser import Parser
 
@@ -14,12 +12,8 @@ def add_options(parser: Parser) -> None:
         parser,
         "scale",
         description="Changes the number of workers that a job asks for. An elastic job gets them while it trains.",
-        execute=execute,
+        done="now asks for {workers} workers",
+        arguments=("workers",),
     )
     parser.usage, parser.epilog = "farandole scale JOB N [--on PLACE] [--json]", "example: farandole scale resnet-2 8"
     parser.add_argument("workers", type=int, metavar="N", help="the new number of workers")
-
-
-def execute(given: argparse.Namespace) -> int:
-    """Run the verb and return the exit code."""
-    return job_verbs.act(given, "scale", f"now asks for {given.workers} workers", given.workers)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-
 from farandole.control.cli import job_verbs
 from farandole.control.cli.parser import Parser
 
@@ -15,10 +13,5 @@ def add_options(parser: Parser) -> None:
         "suspend",
         description="Suspends a job: it saves its state, as its `suspension` says, and gives up its slots until "
         "it is resumed.",
-        execute=execute,
+        done="is being suspended; farandole resume lets it continue",
     )
-
-
-def execute(given: argparse.Namespace) -> int:
-    """Run the verb and return the exit code."""
-    return job_verbs.act(given, "suspend", "is being suspended; farandole resume lets it continue")
