@@ -94,6 +94,16 @@ class Arrays(FrontEnd[Array]):
         flags = tensor.flags
         return flags.c_contiguous and flags.aligned and tensor.dtype.isnative
 
+    def address_if_like(self, tensor: Array, dtype: Any, shape: Any) -> int:
+        """Return the address of a ready array of this type and shape that is not read-only, else 0."""
+        if type(tensor) is not np.ndarray or tensor.dtype is not dtype or tensor.shape != shape:
+            return 0
+        try:
+            address = ctypes.addressof(_Byte.from_buffer(tensor))
+        except (TypeError, ValueError, BufferError):  # It is read-only, empty, or not contiguous.
+            return 0
+        return 0 if address % tensor.itemsize else address
+
     def address(self, tensor: Array) -> int:
         """Return the array's address."""
         try:

@@ -52,6 +52,7 @@ def gpu_stream(device: torch.device) -> GpuStream:
 
 
 _STRIDED = torch.strided
+_PLAIN_TYPES = frozenset((torch.Tensor, torch.nn.Parameter))
 _increment_version = torch.autograd.graph.increment_version
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -109,6 +110,22 @@ class Tensors(FrontEnd[torch.Tensor]):
             return None
         self.dtype(tensor)
         return dtype
+
+    def address_if_like(self, tensor: torch.Tensor, dtype: Any, shape: Any) -> int:
+        """Return the address of a tensor of this type and shape in host memory, else 0."""
+        if (
+            type(tensor) in _PLAIN_TYPES
+            and tensor.dtype is dtype
+            and tensor.is_cpu
+            and tensor.shape == shape
+            and tensor.layout is _STRIDED
+            and tensor.is_contiguous()
+            and not tensor.is_neg()
+        ):
+            return tensor.data_ptr()
+        return 0
+
+    is_traced = staticmethod(torch.compiler.is_compiling)
 
     def instead_of(self, tensor: torch.Tensor) -> str:
         """Return a sentence on how such elements can be reduced."""

@@ -94,6 +94,18 @@ class FrontEnd(Dialect, ABC, Generic[Tensor]):
 
     # --- what only some front ends have ----------------------------------------------------------------------------
 
+    def address_if_like(self, tensor: Tensor, dtype: Any, shape: Any) -> int:
+        """Return the address of a ready tensor of this `dtype` and `shape`, as the framework has them, else 0.
+
+        It must be quick, and may return 0 for some tensors that would do; then the call takes longer. The engine may
+        read and write the memory.
+        """
+        return 0
+
+    def is_traced(self) -> bool:
+        """Return whether the framework's compiler follows the call instead of making it."""
+        return False
+
     def stream_of(self, tensor: Tensor) -> GpuStream | None:
         """Return the stream in which the calling thread computes with a ready tensor; None: it is in host memory."""
         return None

@@ -208,6 +208,9 @@ class Library:
         for handle, functions in ((without_lock, _BLOCKING), (with_lock, _QUICK)):
             for name, (result, arguments) in functions.items():
                 setattr(self, name, _declare(handle, path, name, result, arguments))
+        # Small calls use these with arguments of the C types: to check and convert them takes longer than the calls.
+        self.run_unchecked = without_lock["farandole_run"]
+        self.release_unchecked = with_lock["farandole_release_all"]
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"{self.path} has no function {name}")

@@ -72,6 +72,13 @@ class Cause(NamedTuple):
         return self.how.startswith(f"rank {self.rank} {_HAS_LEFT}")
 
 
+class Prepared(NamedTuple):
+    """The arguments of native functions for one submission, as their C types: they are not checked for each call."""
+
+    run: tuple[Any, ...]
+    release: tuple[Any, ...]
+
+
 class Engine:
     """A native engine.
 
@@ -208,6 +215,38 @@ class Engine:
             self.wait(submission)
         elif status:
             raise self._error(status)
+
+    def prepare(self, submission: Submission) -> Prepared:
+        """Return the arguments with which `run_prepared` runs this submission, for any number of times."""
+        count, seconds = ctypes.c_size_t(submission.count), ctypes.c_double(WAIT_SLICE_SECONDS)
+        requests, handles = (
+            ctypes.c_void_p(ctypes.addressof(part)) for part in (submission.requests, submission.handles)
+        )
+        return Prepared((self._pointer, requests, count, handles, seconds), (self._pointer, handles, count))
+
+    def run_prepared(self, submission: Submission, prepared: Prepared) -> None:
+        """Run requests as `run` does, and release them, if they are not interrupted.
+
+        Args:
+            submission: the requests, whose results are in their outputs.
+            prepared: the result of `prepare` for them.
+        """
+        started = time.monotonic_ns()
+        try:
+            status = self._library.run_unchecked(*prepared.run)
+        finally:
+            self._blocked_ns += time.monotonic_ns() - started
+        try:
+            if status == _TIMEOUT:
+                self.wait(submission)
+            elif status:
+                raise self._error(status)
+        except FarandoleError:
+            if submission.submitted:
+                self.release(submission)
+            raise
+        self._library.release_unchecked(*prepared.release)
+        submission.handles[0] = 0
 
     def done(self, submission: Submission) -> bool:
         """Return whether all requests are done, successfully or with an error."""

@@ -66,6 +66,7 @@ class Session:
         self.handles = HandleTable()
         self.names = Names()
         self.pool = SubmissionPool()
+        self.repeats: dict[Any, Any] = {}
         self.roster = met.roster
         self._own_roster = met.own_roster
         self.steps = 0
@@ -216,6 +217,7 @@ class Session:
         if self._own_roster is not None:
             self._own_roster.close()
         self.handles.clear()
+        self.repeats.clear()
         for process_set in (*chain.from_iterable(self._groups.values()), global_process_set):
             process_set.unbind()
 

@@ -32,6 +32,7 @@ def _column(field: str) -> slice:
 
 
 _NAME, _INPUT, _OUTPUT = _column("name"), _column("input"), _column("output")
+_INPUT_WORD, _OUTPUT_WORD = _INPUT.start, _OUTPUT.start
 _OPTIONS, _OPTION_COUNT = _column("options"), _column("option_count")
 
 
@@ -86,6 +87,7 @@ class Single(Submission):
         "_pool",
         "_shape",
         "_shape_address",
+        "_words",
         "_written_shape",
         "name_bytes",
         "ndim",
@@ -95,6 +97,7 @@ class Single(Submission):
         """Allocate room for names and shapes up to these lengths."""
         super().__init__((NativeRequest(),))
         self._pool = pool
+        self._words = memoryview(self.requests).cast("B").cast("Q")
         self.name_bytes, self.ndim = name_bytes, ndim
         self._name = ctypes.create_string_buffer(name_bytes + 1)
         self._name_address = ctypes.addressof(self._name)
@@ -135,6 +138,11 @@ class Single(Submission):
             options.address,
             options.count,
         )
+
+    def place(self, input: int, output: int) -> None:
+        """Set the addresses of input and output; all else stays as it was filled in."""
+        self._words[_INPUT_WORD] = input
+        self._words[_OUTPUT_WORD] = output
 
     def put_back(self) -> None:
         """Return it to its pool."""

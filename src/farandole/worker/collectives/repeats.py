@@ -1,0 +1,207 @@
+"""Calls that are made again: of one tensor, under a name of their own, with the same options.
+
+The other modules find out for each call what is asked for, check it, and describe it for the engine. That takes several
+times as long as a small collective does. For the next call of the same name, options and process set the answers are
+the same, if the tensor is like the last one. So a call is kept when it is done, and made again with the new tensor.
+
+They are kept in `Session.repeats`. A call that is in use is not there: another thread that makes it goes the long way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from farandole.base.request_kind import Rows
+from farandole.worker.collectives.declaration import Collective, Form, Options
+from farandole.worker.collectives.front_end import FrontEnd
+from farandole.worker.core.basics import current
+from farandole.worker.core.engine import Engine
+from farandole.worker.core.group import ProcessSet
+from farandole.worker.core.handle import Call, HandleTable
+from farandole.worker.core.submission import Single
+
+# More calls of a session are not kept: their names may never recur.
+MOST = 4096
+# The result of `Repeats.make` if there is no call that can be made again.
+NEW = object()
+
+
+class Repeat:
+    """A `Call` of one tensor, whose result is like it, that is made again and again.
+
+    Attributes:
+        dtype: the framework's type of its tensors.
+        shape: their shape.
+    """
+
+    __slots__ = (
+        "_engine",
+        "_error",
+        "_front",
+        "_kept",
+        "_key",
+        "_prepared",
+        "_result",
+        "_single",
+        "_tensor",
+        "dtype",
+        "shape",
+    )
+
+    def __init__(
+        self,
+        kept: dict[Hashable, Repeat],
+        key: Hashable,
+        front: FrontEnd[Any],
+        engine: Engine,
+        single: Single,
+        tensor: Any,
+    ) -> None:
+        """Keep a call for the next time.
+
+        Args:
+            kept: the calls of its session, where it is put when it is done.
+            key: its place there.
+            front: the front end of its tensors.
+            engine: the session's engine.
+            single: the request, filled in except for its addresses. It belongs to this call from now on.
+            tensor: a tensor like all of its tensors.
+        """
+        self._kept, self._key, self._front, self._engine, self._single = kept, key, front, engine, single
+        self._prepared = engine.prepare(single)
+        self.dtype, self.shape = tensor.dtype, tensor.shape
+        self._tensor: Any = None
+        self._result: Any = None
+        self._error: Exception | None = None
+
+    def take(self, tensor: Any, address: int, result: Any, target: int) -> None:
+        """Hold the tensor and the result of the next call until it is done.
+
+        Args:
+            tensor: the input.
+            address: its address.
+            result: a tensor of the same kind, or the input if the call is in place.
+            target: the address of the result.
+        """
+        self._tensor, self._result = tensor, result
+        self._single.place(address, target)
+
+    def submit(self) -> None:
+        """Submit the request."""
+        self._engine.submit(self._single)
+
+    def wait(self) -> None:
+        """Wait until the request is done."""
+        try:
+            self._engine.wait(self._single)
+        except Exception as error:
+            self._error = error
+
+    def result(self) -> Any:
+        """Return the result of a request that is done, or raise its error."""
+        self._engine.release(self._single)
+        if self._error is not None:
+            raise self._error
+        return self._done()
+
+    def run(self) -> Any:
+        """Submit the request, wait for it, and return its result, or raise its error."""
+        self._engine.run_prepared(self._single, self._prepared)
+        return self._done()
+
+    def begun(self) -> bool:
+        """Return whether the engine knows the request, or did know it."""
+        return self._tensor is None or self._single.submitted
+
+    def done(self) -> bool:
+        """Return whether the request is done."""
+        return self._tensor is None or self._engine.done(self._single)
+
+    def _done(self) -> Any:
+        result = self._result
+        if result is self._tensor:
+            self._front.note_write(result)
+        self._tensor = self._result = None
+        self._kept[self._key] = self
+        return result
+
+
+class Repeats:
+    """The calls of one form of a collective, in one front end, that are made again."""
+
+    def __init__(
+        self, front: FrontEnd[Any], collective: Collective, form: Form, how: Callable[[HandleTable, Call], Any]
+    ) -> None:
+        """Prepare for calls.
+
+        Args:
+            front: the front end.
+            collective: the collective.
+            form: the form, which is not grouped.
+            how: `HandleTable.run` or `HandleTable.begin`.
+        """
+        self._front, self._collective, self._how = front, collective, how
+        self._in_place = form.in_place
+        self._name = front.scope + form.function(collective.name)
+        self._full_name_begins = f"{front.scope}{form.operation(collective.name)}."
+
+    def key(self, name: str, process_set: ProcessSet, options: Options) -> tuple[Any, ...]:
+        """Return the key of a call with these settled options."""
+        return (self._name, name, process_set.process_set_id, *options.values())
+
+    def make(self, key: Hashable, tensor: Any) -> Any:
+        """Make a call again and return the result of `how`, or `NEW` if it cannot be made again with this tensor."""
+        session = current()
+        try:
+            repeat = session.repeats.pop(key, None)
+        except TypeError:  # An option has no hash.
+            return NEW
+        if repeat is None or session.retry is not None:
+            return NEW
+        front = self._front
+        address = front.address_if_like(tensor, repeat.dtype, repeat.shape)
+        if not address:
+            return NEW
+        if self._in_place:
+            repeat.take(tensor, address, tensor, address)
+        else:
+            result = front.empty_like(tensor)
+            repeat.take(tensor, address, result, front.address(result))
+        return self._how(session.handles, repeat)
+
+    def keep(self, key: tuple[Any, ...], tensor: Any, options: Options) -> None:
+        """Keep a call that has been made, if it can be made again.
+
+        Args:
+            key: its key.
+            tensor: its tensor.
+            options: its options.
+        """
+        session, front, collective = current(), self._front, self._collective
+        if session.retry is not None or session.only_arrived or not _stands_for_itself(key[3:]):
+            return
+        if not front.address_if_like(tensor, tensor.dtype, tensor.shape):
+            return
+        dtype = front.ready_dtype(tensor)
+        if dtype is None:
+            return
+        name = (self._full_name_begins + key[1]).encode()
+        single = Single(session.pool, len(name), len(tensor.shape))
+        single.fill(collective.kind, dtype, key[2], tensor.shape, name, 0, 0, collective.native_options(options))
+        if len(session.repeats) >= MOST:
+            session.repeats.clear()
+        session.repeats[key] = Repeat(session.repeats, key, front, session.engine, single, tensor)
+
+
+def repeats(collective: Collective) -> bool:
+    """Return whether calls of a collective can be made again: their result is like the tensor."""
+    return collective.is_quick and collective.rows is Rows.SAME and collective.returns is None
+
+
+def _stands_for_itself(options: tuple[Any, ...]) -> bool:
+    """Return whether equal values mean the same: objects may change, and 0.0 equals -0.0."""
+    return all(
+        value is None or (isinstance(value, (int, float)) and (value != 0 or isinstance(value, int)))
+        for value in options
+    )
