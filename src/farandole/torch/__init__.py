@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from farandole.errors import HorovodInternalError
+from farandole.torch import portable as _portable  # noqa: F401  (registers how tensors are sent)
 from farandole.torch.collectives import barrier, join, poll, sparse_allreduce_async, synchronize
 from farandole.torch.collectives import functions as _functions
 from farandole.torch.collectives.functions import *  # noqa: F403 - All declared collectives.

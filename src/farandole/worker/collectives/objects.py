@@ -15,6 +15,7 @@ from farandole.worker.collectives.broadcast import BROADCAST
 from farandole.worker.collectives.declaration import Form
 from farandole.worker.collectives.forms import Forms
 from farandole.worker.collectives.plain_memory import Block, PlainMemory
+from farandole.worker.core import portable
 from farandole.worker.core.basics import current
 from farandole.worker.core.dtype import DType
 from farandole.worker.core.group import ProcessSet, global_process_set
@@ -57,7 +58,7 @@ def broadcast_object(
         return obj
     name = "broadcast_object" if name is None else name
     is_root = current().world.rank == root_rank
-    payload = bytearray(cloudpickle.dumps(obj)) if is_root else bytearray()
+    payload = bytearray(portable.dumps(obj)) if is_root else bytearray()
     size = Block(DType.I64, (), bytearray(len(payload).to_bytes(8, "little")))
     _broadcast(size, f"{name}.sz", process_set, {"root": root_rank})
     if not is_root:
@@ -75,7 +76,7 @@ def allgather_object(obj: T, name: str | None = None, process_set: ProcessSet = 
         process_set: the ranks that take part.
     """
     name = "allgather_object" if name is None else name
-    payload = Block.of_bytes(bytearray(cloudpickle.dumps(obj)))
+    payload = Block.of_bytes(bytearray(portable.dumps(obj)))
     everything, sizes = _forms.received(ALLGATHER, payload, f"{name}.t", process_set, {})
     # Views, because a copy of a large object would cost as much as sending it.
     view = memoryview(everything.data)

@@ -22,6 +22,7 @@ import msgspec
 from farandole.base.request_kind import Kind
 from farandole.base.wire.rendezvous import World
 from farandole.errors import HorovodInternalError, InvalidRequestError, MismatchError
+from farandole.worker.core import portable
 from farandole.worker.core.dtype import DType, Max
 from farandole.worker.core.request import make_request
 from farandole.worker.core.retry import Gradients
@@ -254,7 +255,7 @@ class Recovery:
         if not (sources and receivers):
             return None
         gradients = lacking if rank in receivers else self._last_gradients
-        told = cloudpickle.dumps(_Result(self._last, gradients is not None)) if rank == sources[0] else b""
+        told = portable.dumps(_Result(self._last, gradients is not None)) if rank == sources[0] else b""
         result: _Result = cloudpickle.loads(session.exchange("elastic.result", told)[sources[0]])
         if result.with_gradients:
             self._listener.hand_over(gradients, sources, receivers)

@@ -1,0 +1,38 @@
+"""Pickles of objects for other workers.
+
+A framework pickles a tensor of a GPU with the number of that GPU. On the receiver, this may be another worker's GPU, or
+none. So front ends with such tensors register how to pickle them.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import cloudpickle  # type: ignore[import-untyped]
+
+# What `object.__reduce__` returns.
+Reduced = tuple[Any, ...]
+_reducers: dict[type, Callable[[Any], Reduced | None]] = {}
+
+
+def register(kind: type, reduce: Callable[[Any], Reduced | None]) -> None:
+    """Pickle instances of a type by a function, which returns None for those that are pickled as usual."""
+    _reducers[kind] = reduce
+
+
+def dumps(value: Any) -> bytes:
+    """Return a pickle that any worker can load, with `cloudpickle.loads`."""
+    file = io.BytesIO()
+    _Pickler(file).dump(value)
+    return file.getvalue()
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    def reducer_override(self, value: Any) -> Any:
+        """Return how a value is pickled."""
+        for kind, reduce in _reducers.items():
+            if isinstance(value, kind) and (reduced := reduce(value)) is not None:
+                return reduced
+        return super().reducer_override(value)
