@@ -76,7 +76,7 @@ void print_table(const std::vector<int>& sizes) {
 int main(int argc, char** argv) {
   std::vector<int> sizes;
   for (int i = 1; i < argc; ++i) {
-    sizes.push_back(std::atoi(argv[i]));
+    sizes.push_back(static_cast<int>(std::strtol(argv[i], nullptr, 10)));
   }
   farandole::scale::print_table(sizes.empty() ? std::vector<int>{8, 64, 256} : sizes);
   return 0;

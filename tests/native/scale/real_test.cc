@@ -247,7 +247,7 @@ uint64_t tcp_ends() {
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
     sockaddr_storage peer{};
     socklen_t bytes = sizeof peer;
-    const int fd = std::atoi(entry.path().filename().c_str());
+    const auto fd = static_cast<int>(std::strtol(entry.path().filename().c_str(), nullptr, 10));
     if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &bytes) == 0 && peer.ss_family == AF_INET) {
       ++ends;
     }
@@ -337,7 +337,7 @@ void expect_connections_and_frames_as_simulated(const Layout& layout) {
 std::vector<Layout> layouts() {
   std::vector<Layout> all = {{.size = 8, .ranks_per_host = 1}, {.size = 8, .ranks_per_host = 2}, {.size = 64}};
   if (const char* const ranks = std::getenv("FARANDOLE_SCALE_RANKS")) {
-    all.push_back({.size = std::atoi(ranks)});
+    all.push_back({.size = static_cast<int>(std::strtol(ranks, nullptr, 10))});
   }
   return all;
 }

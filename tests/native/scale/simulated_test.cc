@@ -15,7 +15,7 @@ using transport::ControlKind;
 using transport::Sign;
 
 constexpr int kSizes[] = {1, 2, 8, 20, 64};
-const Cause kRevocation{.rank = 3, .sign = Sign::kRevoked, .text = "the roster has lost rank 3"};
+Cause revocation() { return {.rank = 3, .sign = Sign::kRevoked, .text = "the roster has lost rank 3"}; }
 
 Layout layout_of(int size, int ranks_per_host = 8) {
   return {.size = size, .ranks_per_host = ranks_per_host, .hosts_per_rack = 4};
@@ -67,12 +67,12 @@ TEST_P(Sizes, SetUpMakesTwoConnectionsForEachPairOfHostsAndTellsEachOther) {
 TEST_P(Sizes, RevocationIsToldByEveryoneToEveryone) {
   StarAndMesh world(layout_of(size_));
   world.form_at_once();
-  world.network().call([&] { world.revoke(0, kRevocation); }, kMillisecond);
+  world.network().call([&] { world.revoke(0, revocation()); }, kMillisecond);
   world.network().run(kSecond);
   EXPECT_EQ(world.counts().frames(ControlKind::kRevoke), n_ * others());
   for (int rank = 0; rank < size_; ++rank) {
     ASSERT_TRUE(world.cause(rank));
-    EXPECT_EQ(world.cause(rank)->text, kRevocation.text);
+    EXPECT_EQ(world.cause(rank)->text, revocation().text);
   }
 }
 
@@ -165,7 +165,7 @@ void begin(StarAndMesh& world, Scenario& scenario) {
             world.stop(scenario.rank);
             break;
           case Fault::kRevocation:
-            world.revoke(scenario.rank, kRevocation);
+            world.revoke(scenario.rank, revocation());
             break;
           case Fault::kNone:
             break;

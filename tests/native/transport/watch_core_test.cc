@@ -11,15 +11,15 @@ constexpr double kDeadlineSeconds = 1.0;
 constexpr int64_t kDeadline = 1'000 * kMs;
 constexpr int64_t kTick = 100 * kMs;
 
-const ControlFrame kHeartbeat(ControlKind::kHeartbeat);
-const ControlFrame kGoodbye(ControlKind::kGoodbye);
+ControlFrame heartbeat() { return ControlFrame(ControlKind::kHeartbeat); }
+ControlFrame goodbye() { return ControlFrame(ControlKind::kGoodbye); }
 
 // Ticks in time until then, and gives the first cause; the ranks in `live` send a heartbeat before each tick.
 std::optional<Cause> tick_until(WatchCore& core, int64_t until_ns, const std::vector<int>& live) {
   while (core.next_tick_ns() <= until_ns) {
     const int64_t now = core.next_tick_ns();
     for (const int rank : live) {
-      EXPECT_FALSE(core.receive(rank, kHeartbeat, now));
+      EXPECT_FALSE(core.receive(rank, heartbeat(), now));
     }
     if (auto cause = core.tick(now).cause) {
       return cause;
@@ -45,7 +45,7 @@ TEST(WatchCore, HeartbeatFitsFiveTimesIntoShortDeadline) {
 
 TEST(WatchCore, ClosedChannelIsLossUnlessGoodbyeCameBefore) {
   WatchCore core(0, 4, kDeadlineSeconds, 0);
-  EXPECT_FALSE(core.receive(2, kGoodbye, 0));
+  EXPECT_FALSE(core.receive(2, goodbye(), 0));
   EXPECT_FALSE(core.end(2, Sign::kClosed));
   const auto cause = core.end(3, Sign::kClosed);
   ASSERT_TRUE(cause);
