@@ -148,8 +148,35 @@ def test_horovod_runner_returns_the_value_of_rank_0(spark: Any) -> None:
     assert farandole.spark.HorovodRunner(np=2).run(rank, add=5) == 25
 
 
+def test_estimator_fits_and_transforms_but_is_not_saved(spark: Any, tmp_path: Path) -> None:
+    import torch
+
+    from farandole.spark.store import Store
+    from farandole.spark.torch import TorchEstimator
+
+    frame = spark.createDataFrame([(i / 100, i / 25 + 1) for i in range(100)], ["a", "y"])
+    model = torch.nn.Sequential(torch.nn.Unflatten(0, (-1, 1)), torch.nn.Linear(1, 1))
+    estimator = TorchEstimator(
+        num_proc=2,
+        store=Store.create(str(tmp_path)),
+        model=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.2),
+        loss=torch.nn.functional.mse_loss,
+        feature_cols=["a"],
+        label_cols=["y"],
+        batch_size=8,
+        epochs=20,
+        verbose=0,
+    )
+    fitted = estimator.fit(frame)
+    rows = fitted.transform(frame).collect()
+    assert max(abs(row["y__output"] - row["y"]) for row in rows) < 0.5
+    with pytest.raises(SpecError, match="elastic jobs and saved stages need"):
+        fitted.write()
+
+
 def test_what_connect_cannot_do_is_refused(spark: Any) -> None:
     with pytest.raises(SpecError, match=r"give the number of workers: num_proc="):
         farandole.spark.run(print)
-    with pytest.raises(SpecError, match=r"no SparkContext.*farandole\.spark\.run with num_proc= works there"):
+    with pytest.raises(SpecError, match=r"no SparkContext, which elastic jobs.*farandole\.spark\.run with num_proc="):
         farandole.spark.run_elastic(print, num_proc=2)

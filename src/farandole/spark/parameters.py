@@ -11,6 +11,8 @@ import cloudpickle  # type: ignore[import-untyped]
 from pyspark.ml.param import Param, Params
 from pyspark.ml.util import DefaultParamsReader, DefaultParamsWriter, MLReadable, MLReader, MLWritable, MLWriter
 
+from farandole.spark.use_spark import active_context
+
 # Names of Horovod's setters that do not follow from the parameter's.
 _IRREGULAR = {
     "shuffle_buffer_size": "setShufflingBufferSize",
@@ -73,12 +75,22 @@ class Declared(Params, MLReadable, MLWritable):
     # --- saving ----------------------------------------------------------------------------------------------------
 
     def write(self) -> Any:
-        """Return the writer of this stage."""
+        """Return the writer of this stage.
+
+        Raises:
+            SpecError: there is no SparkContext, as on Spark Connect.
+        """
+        active_context()
         return _Writer(self)
 
     @classmethod
     def read(cls) -> Any:
-        """Return the reader of saved stages. Reading one executes pickles: load only stages that you trust."""
+        """Return the reader of saved stages. Reading one executes pickles: load only stages that you trust.
+
+        Raises:
+            SpecError: there is no SparkContext, as on Spark Connect.
+        """
+        active_context()
         return _Reader(cls)
 
 

@@ -28,9 +28,9 @@ def active_context() -> Any:
 
     if connect_session() is not None:
         raise SpecError(
-            "a session of Spark Connect has no SparkContext, which this needs",
-            "farandole.spark.run with num_proc= works there; for elastic jobs, run the program as spark-submit does, "
-            "with SparkSession.builder.getOrCreate() and no remote()",
+            "a session of Spark Connect has no SparkContext, which elastic jobs and saved stages need",
+            "connect without remote(), as a program of spark-submit does. farandole.spark.run with num_proc= works on "
+            "Spark Connect, as do fit and transform of estimators",
         )
     context = SparkContext._active_spark_context
     if context is None:
