@@ -36,6 +36,17 @@ def test_values_where_everything_but_the_name_changes(world, method):
     world.run(body)
 
 
+@pytest.mark.needs("numpy")
+def test_list_is_not_kept_as_a_tensor(world):
+    def body(front):
+        hvd = front.hvd
+        for given in ([1.0, 2.0], [1.0, 2.0], np.array([1.0, 2.0]), [1.0, 2.0]):
+            result = hvd.allreduce(given, name="listed", op=hvd.Sum)
+            np.testing.assert_array_equal(result, [hvd.size(), 2 * hvd.size()])
+
+    world.run(body)
+
+
 @pytest.mark.needs("handles")
 def test_two_calls_of_one_name_in_turns(world):
     """An asynchronous call and a blocking one share a name, not a request."""

@@ -175,13 +175,13 @@ class Repeats:
 
         Args:
             key: its key.
-            tensor: its tensor.
+            tensor: what the user passed for its tensor.
             options: its options.
         """
         session, front, collective = current(), self._front, self._collective
         if session.retry is not None or session.only_arrived or not _stands_for_itself(key[3:]):
             return
-        if not front.address_if_like(tensor, tensor.dtype, tensor.shape):
+        if not front.address_if_like(tensor, getattr(tensor, "dtype", None), getattr(tensor, "shape", None)):
             return
         dtype = front.ready_dtype(tensor)
         if dtype is None:
