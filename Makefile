@@ -6,7 +6,8 @@
 #   make test        native tests, then pytest (ROOM='elastic roster': only these rooms' tests)
 #   make test-frameworks   frameworks in versions that need an environment of their own (FRAMEWORKS='mxnet'); keeps a
 #   record of all
-#   make test-cuda-fake   PyTorch's build for CUDA (5.5 GB) on simulated GPUs, beside DDP; keeps a record
+#   make test-cuda-fake   PyTorch's build for CUDA (5.5 GB), beside DDP, and JAX's (800 MB) on simulated GPUs; keeps a
+#                    record
 #   make test-ray         jobs on a Ray cluster of this machine (1 GB); keeps a record
 #   make test-ecosystem   Lightning, transformers and accelerate (1.5 GB) on farandole; keeps a record
 #   make test-spark     jobs on Spark and executors of this machine (800 MB, Java 17); keeps a record
@@ -150,7 +151,7 @@ test-frameworks: setup
 	  python tools/frameworks.py $(FRAMEWORKS) $(if $(FRAMEWORKS),,--for-record)
 
 test-cuda-fake: setup native-tests
-	@python tools/verified.py record cuda-fake -- python tools/frameworks.py cuda-fake --for-record
+	@python tools/verified.py record cuda-fake -- python tools/frameworks.py cuda-fake jax-cuda-fake --for-record
 
 test-ray: setup
 	@python tools/verified.py record ray -- python tools/frameworks.py ray --for-record

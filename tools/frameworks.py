@@ -127,7 +127,19 @@ ENVIRONMENTS = {
     "cuda-fake": Environment(
         ("3.11", "3.12", "3.13"),
         ("torch==2.14.1", "numpy==2.4.6", "nvidia-cuda-crt==13.5.37", "nvidia-cuda-cccl==13.0.85"),
-        ("tests/cuda_fake",),
+        ("tests/cuda_fake", "--ignore=tests/cuda_fake/test_jax.py"),
+        on_demand=True,
+    ),
+    # JAX's build for CUDA, on a simulated GPU, with as little of CUDA as it needs: 800 MB. `make test-cuda-fake`.
+    "jax-cuda-fake": Environment(
+        ("3.11", "3.12", "3.13"),
+        ("jax==0.10.2", "jaxlib==0.10.2", "numpy==2.4.6", "optax==0.2.8"),
+        ("tests/cuda_fake/test_jax.py",),
+        alone=(
+            *("jax-cuda13-plugin==0.10.2", "jax-cuda13-pjrt==0.10.2"),
+            # The headers of CUDA's runtime.
+            *("nvidia-cuda-runtime==13.0.96", "nvidia-cuda-crt==13.5.37"),
+        ),
         on_demand=True,
     ),
     # Libraries that train on PyTorch: 1.5 GB. `make test-ecosystem`.

@@ -163,11 +163,14 @@ CHECKS = {
         ),
         {},
     ),
-    # Whether PyTorch's tensors of CUDA take the way that the device of the fake GPU takes in `make test`.
+    # Whether PyTorch's tensors of CUDA take the way that the device of the fake GPU takes in `make test`, and XLA calls
+    # the handler of its platform CUDA.
     "cuda-fake": Check(
         (
             "native/backend/nccl",
             "native/device",
+            "native/plugins/jax",
+            "src/farandole/jax",
             "src/farandole/torch",
             "src/farandole/worker/gradients",
             "tests/cuda_fake",
