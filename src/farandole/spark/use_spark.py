@@ -72,9 +72,10 @@ def what_ended_spark(context: Any) -> str:
     except Exception:
         # The connection breaks a moment before the process can be waited for. If spark-submit has started both, it is
         # not a child of this one.
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            java and java.wait(_JAVA_SECONDS)
-        code = None if java is None else java.returncode
+        code = None
+        if java is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = java.wait(_JAVA_SECONDS)
         return f"the Java process of Spark's driver {'does not answer' if code is None else how_it_exited(code)}"
     return "the SparkContext was stopped" if stopped else ""
 
