@@ -33,7 +33,7 @@ def test_arguments_of_run_elastic() -> None:
 
 @pytest.mark.parametrize("arguments", [{"use_mpi": True}, {"extra_mpi_args": "-x A"}])
 def test_mpi_is_refused(arguments: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="not started by mpirun"):
+    with pytest.raises(ValueError, match="cannot be started by mpirun"):
         horovod.spark.run(print, **arguments)
 
 
