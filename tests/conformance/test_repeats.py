@@ -101,7 +101,7 @@ def test_factors_are_those_of_each_call(world):
 
     def body(front):
         hvd = front.hvd
-        for factor in (0.5, 0.5, 2.0, 0.0, -0.0, 0.0, -0.0):
+        for factor in (0.5, 0.5, 2.0, 0.0, -0.0, 0.0, -0.0, 0, 0, -0.0, 0):
             result = hvd.allreduce(front.tensor([1.0]), name="factors", op=hvd.Max, prescale_factor=factor)
             found = np.asarray(front.array(result))
             np.testing.assert_array_equal(found, [factor])

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from farandole.base.request_kind import Rows
-from farandole.worker.collectives.declaration import Collective, Form, Options
+from farandole.worker.collectives.declaration import POSTSCALE, PRESCALE, Collective, Form, Options
 from farandole.worker.collectives.front_end import FrontEnd
 from farandole.worker.core.basics import current
 from farandole.worker.core.engine import Engine
@@ -23,6 +23,7 @@ from farandole.worker.core.submission import Single
 
 # More calls of a session are not kept: their names may never recur.
 MOST = 4096
+_FACTORS = (PRESCALE.option, POSTSCALE.option)
 # The result of `Repeats.make` if there is no call that can be made again.
 NEW = object()
 
@@ -179,7 +180,7 @@ class Repeats:
             options: its options.
         """
         session, front, collective = current(), self._front, self._collective
-        if session.retry is not None or session.only_arrived or not _stands_for_itself(key[3:]):
+        if session.retry is not None or session.only_arrived or not _stand_for_themselves(options):
             return
         if not front.address_if_like(tensor, getattr(tensor, "dtype", None), getattr(tensor, "shape", None)):
             return
@@ -199,9 +200,9 @@ def repeats(collective: Collective) -> bool:
     return collective.is_quick and collective.rows is Rows.SAME and collective.returns is None
 
 
-def _stands_for_itself(options: tuple[Any, ...]) -> bool:
-    """Return whether equal values mean the same: objects may change, and 0.0 equals -0.0."""
+def _stand_for_themselves(options: Options) -> bool:
+    """Return whether equal options mean the same: objects may change, and a factor of 0 or 0.0 equals -0.0."""
     return all(
-        value is None or (isinstance(value, (int, float)) and (value != 0 or isinstance(value, int)))
-        for value in options
+        value is None or (isinstance(value, (int, float)) and (value != 0 or name not in _FACTORS))
+        for name, value in options.items()
     )
