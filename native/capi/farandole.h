@@ -19,7 +19,7 @@ extern "C" {
 #define FARANDOLE_API __attribute__((visibility("default")))
 
 /* Raised whenever a struct or the meaning of a function changes; the binding compares it at load. */
-#define FARANDOLE_ABI_VERSION 12
+#define FARANDOLE_ABI_VERSION 13
 
 enum farandole_status {
   FARANDOLE_OK = 0,
@@ -69,6 +69,30 @@ enum farandole_kind {
   FARANDOLE_REDUCE = 10   /* the result is at `root`; elsewhere the output is a copy of the input */
 };
 #define FARANDOLE_KINDS 11
+
+/* What requests of a kind have: bits. */
+enum farandole_has {
+  FARANDOLE_HAS_TENSOR = 1,
+  FARANDOLE_HAS_REDUCTION = 2,
+  FARANDOLE_HAS_COMPRESSION = 4,
+  FARANDOLE_HAS_ROOT = 8,
+  FARANDOLE_HAS_PEER = 16
+};
+
+/* The rows of a tensor's result. */
+enum farandole_rows {
+  FARANDOLE_ROWS_SAME = 0,     /* as many as the input has */
+  FARANDOLE_ROWS_SHARED = 1,   /* this member's share of as many; the first members get one more */
+  FARANDOLE_ROWS_GATHERED = 2, /* the rows of all members */
+  FARANDOLE_ROWS_EXCHANGED = 3 /* the rows that each member has for this one */
+};
+
+/* A kind of request, as far as callers can follow it without knowing the kind. */
+typedef struct {
+  const char* name; /* "allreduce" */
+  uint32_t has;     /* bits of farandole_has */
+  uint32_t rows;    /* farandole_rows */
+} farandole_kind_row;
 
 enum farandole_compression {
   FARANDOLE_COMPRESSION_NONE = 0,
@@ -226,6 +250,8 @@ FARANDOLE_API uint32_t farandole_abi_version(void);
 /* The sentence for the last status that was not FARANDOLE_OK in this thread, and the rank it names or -1. */
 FARANDOLE_API const char* farandole_last_error(void);
 FARANDOLE_API int32_t farandole_last_lost_rank(void);
+/* The row of a kind below FARANDOLE_KINDS; of another number, one without a name. Valid for ever. */
+FARANDOLE_API const farandole_kind_row* farandole_kind_row_of(uint32_t kind);
 /* A JSON array of {"name", "collective", "description"}: what the selector can choose from. */
 FARANDOLE_API const char* farandole_algorithms(void);
 /* A JSON array of {"name", "description", "memory", "absent"}: what can run collectives, in the order of preference;

@@ -1,4 +1,6 @@
 // The C ABI of looking inside: what there is to choose from, tuning, statistics, events, stall queries.
+#include <algorithm>
+#include <array>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -71,6 +73,13 @@ std::string backends_as_json() {
   return json + "]";
 }
 
+farandole_kind_row row_of(const farandole::engine::KindRow& row) {
+  using farandole::engine::Rows;
+  const uint32_t alike = row.shares ? FARANDOLE_ROWS_SHARED : FARANDOLE_ROWS_SAME;
+  const uint32_t differing = row.rows == Rows::kAgreed ? FARANDOLE_ROWS_GATHERED : FARANDOLE_ROWS_EXCHANGED;
+  return {row.name, row.has, row.rows == Rows::kEqual ? alike : differing};
+}
+
 std::string options_as_json() {
   std::string json = "[";
   farandole::engine::for_each_option([&](const auto& row) {
@@ -88,6 +97,16 @@ std::string options_as_json() {
 }  // namespace
 
 extern "C" {
+
+const farandole_kind_row* farandole_kind_row_of(uint32_t kind) {
+  static const auto kRows = [] {
+    std::array<farandole_kind_row, farandole::engine::kKinds + 1> rows{};
+    rows.back().name = "";
+    std::ranges::transform(farandole::engine::kKindTable, rows.begin(), [](const auto* row) { return row_of(*row); });
+    return rows;
+  }();
+  return &kRows[std::min<size_t>(kind, farandole::engine::kKinds)];
+}
 
 const char* farandole_options(void) {
   static const std::string kJson = options_as_json();

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <numeric>
 #include <span>
 #include <string>
 #include <string_view>
@@ -58,10 +59,16 @@ class Copy {
   bool streamed_;
 };
 
+// Jobs with one input and one output have the functions `input_bytes` and `output_bytes`: the sizes of the memory of
+// the member with this index in the group.
+
 struct AllgatherJob {
   const void* input = nullptr;
   std::vector<size_t> bytes;  // of each member
   void* output = nullptr;     // as many bytes as the sum of `bytes`
+
+  size_t input_bytes(size_t member) const { return bytes[member]; }
+  size_t output_bytes(size_t) const { return std::reduce(bytes.begin(), bytes.end()); }
 };
 
 struct BroadcastJob {
@@ -69,6 +76,9 @@ struct BroadcastJob {
   void* output = nullptr;       // written everywhere; may be the input
   size_t bytes = 0;
   int root_index = 0;  // in the group
+
+  size_t input_bytes(size_t) const { return bytes; }
+  size_t output_bytes(size_t) const { return bytes; }
 };
 
 // Every member sends rows to every member. A member learns how many rows it receives during the exchange itself.
@@ -91,6 +101,9 @@ struct ReducescatterJob {
   const void* input = nullptr;
   std::vector<size_t> counts;  // elements of the part of each member; they lie in the members' order
   void* output = nullptr;      // memory for the own part: the part's place in the input, or outside of the input
+
+  size_t input_bytes(size_t) const { return std::reduce(counts.begin(), counts.end()) * reduce::size_of(dtype); }
+  size_t output_bytes(size_t member) const { return counts[member] * reduce::size_of(dtype); }
 };
 
 // An allreduce of which one member gets the result.
@@ -103,6 +116,9 @@ struct ReduceJob {
   void* output = nullptr;  // the result at the root, elsewhere the input's elements; may be the input
   size_t count = 0;        // elements
   int root_index = 0;      // in the group
+
+  size_t input_bytes(size_t) const { return count * reduce::size_of(dtype); }
+  size_t output_bytes(size_t) const { return count * reduce::size_of(dtype); }
 };
 
 // Any one of them: what a backend runs, and a row of the table carries out.

@@ -35,7 +35,8 @@ enum class Kind : uint8_t {
 inline constexpr uint8_t kLastKind = 10;
 inline constexpr size_t kKinds = kLastKind + 1;
 
-// What requests of a kind have, a bit for each; which options they take follows from it.
+// What requests of a kind have, a bit for each; which options they take follows from it. The bits are part of the C
+// ABI.
 enum Has : uint32_t { kTensor = 1, kReduction = 2, kCompression = 4, kRoot = 8, kPeer = 16 };
 
 // What the first dimensions of the members' tensors have to do with each other. All others are equal.
@@ -54,6 +55,7 @@ struct KindRow {
   Rows rows = Rows::kEqual;
   Memory memory = Memory::kNone;
   bool merges = false;  // whether several requests may become one job
+  bool shares = false;  // whether the members share the rows of the result, as evenly as can be; the first get one more
   // The size of the output of this member, if it has one. Null: that of its input.
   size_t (*output_bytes)(const Request& request, const collective::Group& group) = nullptr;
   // The operation of a backend that it takes. Null: agreement is all it takes.

@@ -8,6 +8,7 @@
 namespace farandole::backend::nccl {
 namespace {
 
+using collective::Algorithm;
 using collective::AllgatherJob;
 using collective::AllreduceJob;
 using collective::AlltoallJob;
@@ -62,7 +63,26 @@ bool are_equal(const std::vector<size_t>& counts) {
   return std::ranges::adjacent_find(counts, std::not_equal_to<>()) == counts.end();
 }
 
+bool anywhere(const collective::Topology&) { return true; }
+
+constexpr Algorithm row(const char* name, const char* description) {
+  return {.name = "nccl", .collective = name, .description = description, .fits = anywhere, .fusible = true};
+}
+constexpr std::array<Algorithm, collective::kOperations> kAlgorithms = {
+    row("allreduce", "ncclAllReduce"),
+    row("allreduce", "none"),  // Adasum
+    row("allreduce", "none"),  // compressed
+    row("allgather", "ncclAllGather, or ncclBroadcast of each member's rows"),
+    row("broadcast", "ncclBroadcast"),
+    row("alltoall", "ncclSend and ncclRecv"),
+    row("reducescatter", "ncclReduceScatter, or ncclReduce of each member's rows"),
+    row("reduce", "ncclReduce"),
+    row("transfer", "ncclSend and ncclRecv"),
+};
+
 }  // namespace
+
+const Algorithm& algorithm_of(Operation operation) { return kAlgorithms.at(static_cast<size_t>(operation)); }
 
 bool takes(const Need& need) {
   switch (need.operation) {
@@ -91,10 +111,6 @@ Launch::~Launch() {
   } catch (const base::Error&) {
     return;  // the GPU has failed: its pinned memory is not used again
   }
-}
-
-void Launch::begin(const collective::Job& job) {
-  std::visit([this](const auto& each) { run(each); }, job);
 }
 
 void Launch::finish() {
@@ -146,6 +162,7 @@ Op Launch::op_of(const Reduction& job, Dtype dtype) {
 
 // --- the jobs
 
+template <>
 void Launch::run(const AllreduceJob& job) {
   const Dtype dtype = dtype_of(job.dtype);
   const Op op = op_of(job, dtype);
@@ -174,10 +191,12 @@ void Launch::run(const AllreduceJob& job) {
   check(library_.functions.group_end(), "an allreduce");
 }
 
-void Launch::run(const collective::CompressedJob&) {
+template <>
+[[noreturn]] void Launch::run(const collective::CompressedJob&) {
   throw base::Error(base::Code::kInternal, "NCCL was given a compressed allreduce");
 }
 
+template <>
 void Launch::run(const AllgatherJob& job) {
   const Functions& nccl = library_.functions;
   if (are_equal(job.bytes)) {
@@ -201,6 +220,7 @@ void Launch::run(const AllgatherJob& job) {
   check(nccl.group_end(), "an allgather");
 }
 
+template <>
 void Launch::run(const BroadcastJob& job) {
   if (job.bytes == 0) {
     return;
@@ -218,6 +238,7 @@ void Launch::run(const BroadcastJob& job) {
   }
 }
 
+template <>
 void Launch::run(const AlltoallJob& job) {
   const Functions& nccl = library_.functions;
   const std::vector<int64_t> received = exchange_(job.rows);
@@ -248,6 +269,7 @@ void Launch::run(const AlltoallJob& job) {
   check(nccl.group_end(), "an alltoall");
 }
 
+template <>
 void Launch::run(const ReducescatterJob& job) {
   const Functions& nccl = library_.functions;
   const Dtype dtype = dtype_of(job.dtype);
@@ -274,6 +296,7 @@ void Launch::run(const ReducescatterJob& job) {
   check(nccl.group_end(), "a reducescatter");
 }
 
+template <>
 void Launch::run(const ReduceJob& job) {
   if (job.count == 0) {
     return;
@@ -288,6 +311,10 @@ void Launch::run(const ReduceJob& job) {
       peers_.gpu.copy(target, input, bytes, stream());
     };
   }
+}
+
+void Launch::begin(const collective::Job& job) {
+  std::visit([this](const auto& each) { run(each); }, job);
 }
 
 }  // namespace farandole::backend::nccl

@@ -13,6 +13,9 @@
 
 namespace farandole::backend::nccl {
 
+// The row of an operation in NCCL's table: by which functions it does it.
+const collective::Algorithm& algorithm_of(Operation operation);
+
 // Whether NCCL does exactly what is needed, by the table in docs/explanation/gpus.md.
 bool takes(const Need& need);
 
@@ -49,13 +52,8 @@ class Launch {
   void finish();
 
  private:
-  void run(const collective::AllreduceJob& job);
-  [[noreturn]] void run(const collective::CompressedJob& job);
-  void run(const collective::AllgatherJob& job);
-  void run(const collective::BroadcastJob& job);
-  void run(const collective::AlltoallJob& job);
-  void run(const collective::ReducescatterJob& job);
-  void run(const collective::ReduceJob& job);
+  template <typename OneJob>
+  void run(const OneJob& job);  // launch.cc has one for each job
 
   template <typename Reduction>
   Op op_of(const Reduction& job, Dtype dtype);

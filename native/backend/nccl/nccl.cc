@@ -16,7 +16,6 @@ namespace {
 
 using base::Code;
 using base::Error;
-using collective::Algorithm;
 using collective::Choice;
 using collective::Group;
 
@@ -24,24 +23,6 @@ using collective::Group;
 constexpr int64_t kPauseNs = 20'000;
 // The first version in which several communicators of one process can be aborted together.
 constexpr int kGroupAbortVersion = 22200;
-
-bool anywhere(const collective::Topology&) { return true; }
-
-constexpr Algorithm row(const char* name, const char* description) {
-  return {.name = "nccl", .collective = name, .description = description, .fits = anywhere, .fusible = true};
-}
-constexpr std::array<Algorithm, collective::kOperations> kAlgorithms = {
-    row("allreduce", "ncclAllReduce"),
-    row("allreduce", "none"),  // Adasum
-    row("allreduce", "none"),  // compressed
-    row("allgather", "ncclAllGather, or ncclBroadcast of each member's rows"),
-    row("broadcast", "ncclBroadcast"),
-    row("alltoall", "ncclSend and ncclRecv"),
-    row("reducescatter", "ncclReduceScatter, or ncclReduce of each member's rows"),
-    row("reduce", "ncclReduce"),
-    row("transfer", "ncclSend and ncclRecv"),
-};
-const Algorithm& algorithm_of(Operation operation) { return kAlgorithms.at(static_cast<size_t>(operation)); }
 
 bool may_share_gpus() {
   const char* const value = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");

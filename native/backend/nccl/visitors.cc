@@ -6,11 +6,6 @@
 
 namespace farandole::backend::nccl {
 
-collective::Job Visitors::bring(collective::Job job) {
-  std::visit([this](auto& each) { bring(each); }, job);
-  return job;
-}
-
 void Visitors::send_back() {
   for (const Return& each : returns_) {
     home_.copy(each.target, each.source, each.bytes, home_.collectives());
@@ -57,17 +52,6 @@ void Visitors::bring(collective::AllreduceJob& job) {
   }
 }
 
-void Visitors::bring(collective::AllgatherJob& job) {
-  const size_t total = std::reduce(job.bytes.begin(), job.bytes.end());
-  job.input = input(job.input, job.bytes[rank_]);
-  job.output = output(job.output, total);
-}
-
-void Visitors::bring(collective::BroadcastJob& job) {
-  job.input = input(job.input, job.bytes);
-  job.output = output(job.output, job.bytes);
-}
-
 void Visitors::bring(collective::AlltoallJob& job) {
   const auto rows = static_cast<size_t>(std::reduce(job.rows.begin(), job.rows.end()));
   job.input = input(job.input, rows * job.row_bytes);
@@ -77,16 +61,15 @@ void Visitors::bring(collective::AlltoallJob& job) {
   };
 }
 
-void Visitors::bring(collective::ReducescatterJob& job) {
-  const size_t size = reduce::size_of(job.dtype);
-  job.input = input(job.input, std::reduce(job.counts.begin(), job.counts.end()) * size);
-  job.output = output(job.output, job.counts[rank_] * size);
+template <typename OneJob>
+void Visitors::bring(OneJob& job) {
+  job.input = input(job.input, job.input_bytes(rank_));
+  job.output = output(job.output, job.output_bytes(rank_));
 }
 
-void Visitors::bring(collective::ReduceJob& job) {
-  const size_t bytes = job.count * reduce::size_of(job.dtype);
-  job.input = input(job.input, bytes);
-  job.output = output(job.output, bytes);
+collective::Job Visitors::bring(collective::Job job) {
+  std::visit([this](auto& each) { bring(each); }, job);
+  return job;
 }
 
 }  // namespace farandole::backend::nccl

@@ -28,11 +28,9 @@ class Visitors {
  private:
   void bring(collective::AllreduceJob& job);
   void bring(collective::CompressedJob&) {}  // NCCL does not run it
-  void bring(collective::AllgatherJob& job);
-  void bring(collective::BroadcastJob& job);
   void bring(collective::AlltoallJob& job);
-  void bring(collective::ReducescatterJob& job);
-  void bring(collective::ReduceJob& job);
+  template <typename OneJob>
+  void bring(OneJob& job);  // of one input and one output
 
   std::byte* place(const void* memory, size_t bytes);
   const void* input(const void* memory, size_t bytes);

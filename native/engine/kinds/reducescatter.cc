@@ -7,7 +7,6 @@ namespace {
 
 using collective::Group;
 
-// The members share the rows as evenly as can be; the first ones get one more.
 int64_t rows_of(const Signature& signature, size_t members, size_t index) {
   const auto n = static_cast<int64_t>(members);
   return signature.shape[0] / n + (static_cast<int64_t>(index) < signature.shape[0] % n ? 1 : 0);
@@ -48,6 +47,7 @@ size_t output_bytes(const Request& request, const Group& group) {
 constexpr KindRow kReducescatter = {.name = "reducescatter",
                                     .has = kTensor | kReduction,
                                     .memory = Memory::kInput,  // a member may get no rows
+                                    .shares = true,
                                     .output_bytes = output_bytes,
                                     .operation = [](const Options&) { return collective::Operation::kReducescatter; },
                                     .check = check,

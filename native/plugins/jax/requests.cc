@@ -20,10 +20,14 @@ Failure compiled_for_others(const std::string& name, size_t ranks) {
 
 // A result's first dimension, for the argument's and this number of ranks.
 int64_t rows_after(uint32_t kind, int64_t rows, int64_t ranks) {
-  if (kind == FARANDOLE_ALLGATHER) {
-    return rows * ranks;
+  switch (farandole_kind_row_of(kind)->rows) {
+    case FARANDOLE_ROWS_GATHERED:
+      return rows * ranks;
+    case FARANDOLE_ROWS_SHARED:
+      return rows / ranks;
+    default:
+      return rows;
   }
-  return kind == FARANDOLE_REDUCESCATTER ? rows / ranks : rows;
 }
 
 }  // namespace

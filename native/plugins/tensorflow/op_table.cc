@@ -1,6 +1,6 @@
 #include "plugins/tensorflow/op_table.h"
 
-#include <cstdio>
+#include <cctype>
 #include <string>
 
 #include "plugins/tensorflow/call.h"
@@ -18,98 +18,64 @@ constexpr const char* kMovable = "type";
 
 using enum Attribute;
 
+// The op of a kind of request, for one tensor or for several that travel together.
+OpRow row_of(uint32_t kind, bool grouped) {
+  const farandole_kind_row& described = *farandole_kind_row_of(kind);
+  const bool reduces = (described.has & FARANDOLE_HAS_REDUCTION) != 0;
+  const std::string name = described.name;
+  OpRow row;
+  row.name = std::string("Farandole") + (grouped ? "Grouped" : "") +
+             static_cast<char>(std::toupper(static_cast<unsigned char>(name[0]))) + name.substr(1);
+  row.operation = (grouped ? "grouped_" : "") + name;
+  row.kind = kind;
+  row.grouped = grouped;
+  row.types = reduces ? kReducible : kMovable;
+  row.attributes = {grouped ? kTypes : kType};
+  switch (described.rows) {
+    case FARANDOLE_ROWS_SAME:
+      row.flow = reduces ? Flow::kReduce : Flow::kCopy;
+      row.outputs = Outputs::kSame;
+      break;
+    case FARANDOLE_ROWS_SHARED:
+      row.flow = Flow::kOwnRows;
+      row.outputs = Outputs::kRows;
+      break;
+    default:
+      row.flow = Flow::kRows;
+      row.outputs = Outputs::kRowsAndCounts;
+  }
+  if (described.rows == FARANDOLE_ROWS_EXCHANGED) {
+    row.attributes.push_back(kSplits);
+  }
+  row.attributes.insert(row.attributes.end(), {kName, kProcessSet});
+  if (reduces) {
+    row.attributes.push_back(kReduction);
+  }
+  if ((described.has & FARANDOLE_HAS_ROOT) != 0) {
+    row.attributes.push_back(kRoot);
+  }
+  return row;
+}
+
+std::vector<OpRow> make_rows() {
+  std::vector<OpRow> rows = {
+      {"FarandoleBarrier", "barrier", FARANDOLE_BARRIER, Flow::kNothing, false, "", {kName, kProcessSet}},
+      {"FarandoleJoin", "join", FARANDOLE_JOIN, Flow::kNothing, false, "", {}}};
+  for (uint32_t kind = 0; kind < FARANDOLE_KINDS; ++kind) {
+    const farandole_kind_row& described = *farandole_kind_row_of(kind);
+    if ((described.has & FARANDOLE_HAS_TENSOR) == 0 || (described.has & FARANDOLE_HAS_PEER) != 0) {
+      continue;
+    }
+    rows.push_back(row_of(kind, false));
+    if (described.rows != FARANDOLE_ROWS_EXCHANGED) {  // where rows go is an input of its own
+      rows.push_back(row_of(kind, true));
+    }
+  }
+  return rows;
+}
+
 const std::vector<OpRow>& rows() {
-  static const auto* const rows = new std::vector<OpRow>{
-      {"FarandoleAllreduce",
-       "allreduce",
-       FARANDOLE_ALLREDUCE,
-       Flow::kReduce,
-       false,
-       kReducible,
-       {kType, kName, kProcessSet, kReduction},
-       Outputs::kSame},
-      {"FarandoleGroupedAllreduce",
-       "grouped_allreduce",
-       FARANDOLE_ALLREDUCE,
-       Flow::kReduce,
-       true,
-       kReducible,
-       {kTypes, kName, kProcessSet, kReduction},
-       Outputs::kSame},
-      {"FarandoleAllgather",
-       "allgather",
-       FARANDOLE_ALLGATHER,
-       Flow::kRows,
-       false,
-       kMovable,
-       {kType, kName, kProcessSet},
-       Outputs::kRowsAndCounts},
-      {"FarandoleGroupedAllgather",
-       "grouped_allgather",
-       FARANDOLE_ALLGATHER,
-       Flow::kRows,
-       true,
-       kMovable,
-       {kTypes, kName, kProcessSet},
-       Outputs::kRowsAndCounts},
-      {"FarandoleBroadcast",
-       "broadcast",
-       FARANDOLE_BROADCAST,
-       Flow::kCopy,
-       false,
-       kMovable,
-       {kType, kName, kProcessSet, kRoot},
-       Outputs::kSame},
-      {"FarandoleAlltoall",
-       "alltoall",
-       FARANDOLE_ALLTOALL,
-       Flow::kRows,
-       false,
-       kMovable,
-       {kType, kSplits, kName, kProcessSet},
-       Outputs::kRowsAndCounts},
-      {"FarandoleReducescatter",
-       "reducescatter",
-       FARANDOLE_REDUCESCATTER,
-       Flow::kOwnRows,
-       false,
-       kReducible,
-       {kType, kName, kProcessSet, kReduction},
-       Outputs::kRows},
-      {"FarandoleGroupedReducescatter",
-       "grouped_reducescatter",
-       FARANDOLE_REDUCESCATTER,
-       Flow::kOwnRows,
-       true,
-       kReducible,
-       {kTypes, kName, kProcessSet, kReduction},
-       Outputs::kRows},
-      {"FarandoleReduce",
-       "reduce",
-       FARANDOLE_REDUCE,
-       Flow::kReduce,
-       false,
-       kReducible,
-       {kType, kName, kProcessSet, kReduction, kRoot},
-       Outputs::kSame},
-      {"FarandoleGroupedReduce",
-       "grouped_reduce",
-       FARANDOLE_REDUCE,
-       Flow::kReduce,
-       true,
-       kReducible,
-       {kTypes, kName, kProcessSet, kReduction, kRoot},
-       Outputs::kSame},
-      {"FarandoleBarrier",
-       "barrier",
-       FARANDOLE_BARRIER,
-       Flow::kNothing,
-       false,
-       "",
-       {kName, kProcessSet},
-       Outputs::kNumber},
-      {"FarandoleJoin", "join", FARANDOLE_JOIN, Flow::kNothing, false, "", {}, Outputs::kNumber},
-  };
+  static const auto* const rows = new std::vector<OpRow>(make_rows());
   return *rows;
 }
 
@@ -197,7 +163,7 @@ std::vector<RowFunctions> functions(std::index_sequence<kRows...>) {
   return {{&make<kRows>, &infer<kRows>}...};
 }
 
-constexpr size_t kMostRows = 16;
+constexpr size_t kMostRows = 2 * FARANDOLE_KINDS + 2;
 
 void add_attribute(TF_OpDefinitionBuilder* builder, const OpRow& row, Attribute attribute) {
   const auto add = [builder](const std::string& spec) { TF_OpDefinitionBuilderAddAttr(builder, spec.c_str()); };
@@ -245,7 +211,7 @@ void add_inputs_and_outputs(TF_OpDefinitionBuilder* builder, const OpRow& row) {
 }
 
 void define(const OpRow& row, void (*infer)(TF_ShapeInferenceContext*, TF_Status*)) {
-  TF_OpDefinitionBuilder* const builder = TF_NewOpDefinitionBuilder(row.name);
+  TF_OpDefinitionBuilder* const builder = TF_NewOpDefinitionBuilder(row.name.c_str());
   for (const Attribute attribute : row.attributes) {
     add_attribute(builder, row, attribute);
   }
@@ -269,7 +235,8 @@ void register_ops() {
     define(row, of_rows[i].infer);
     const Status status;
     TF_RegisterKernelBuilder(
-        row.name, TF_NewAsyncKernelBuilder(row.name, "CPU", of_rows[i].make, &Call::run, &delete_kernel), status.get());
+        row.name.c_str(),
+        TF_NewAsyncKernelBuilder(row.name.c_str(), "CPU", of_rows[i].make, &Call::run, &delete_kernel), status.get());
     status.check();
   }
   register_questions();

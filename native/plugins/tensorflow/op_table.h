@@ -1,7 +1,8 @@
-// The ops of this library: one row each.
+// The ops of this library: one row each, most of them made from the engine's kinds of request.
 #pragma once
 
 #include <span>
+#include <string>
 #include <vector>
 
 #include "capi/farandole.h"
@@ -40,14 +41,14 @@ enum class Flow {
 };
 
 struct OpRow {
-  const char* name;       // TensorFlow's name of the op
-  const char* operation;  // begins the names by which ranks' calls match
-  uint32_t kind;          // farandole_kind
-  Flow flow;
-  bool grouped;
-  const char* types;  // of which its tensors may be
+  std::string name;       // TensorFlow's name of the op
+  std::string operation;  // begins the names by which ranks' calls match
+  uint32_t kind = 0;      // farandole_kind
+  Flow flow = Flow::kNothing;
+  bool grouped = false;
+  const char* types = "";  // of which its tensors may be
   std::vector<Attribute> attributes;
-  Outputs outputs;
+  Outputs outputs = Outputs::kNumber;
 };
 
 std::span<const OpRow> op_table();

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import json
 import re
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.base.request_kind import Kind
+from farandole.base.request_kind import Kind, Rows
 from farandole.errors import LibraryError
 from farandole.worker.core import binding
 from farandole.worker.core.dtype import OPS, DType, WireForm
@@ -29,6 +28,7 @@ SCALARS = {
 }
 POINTERS = {
     "const char*": ctypes.c_char_p,
+    "const farandole_kind_row*": ctypes.POINTER(binding.NativeKindRow),
     "const char* const*": ctypes.POINTER(ctypes.c_char_p),
     "const int64_t*": ctypes.POINTER(ctypes.c_int64),
     "const void*": ctypes.c_void_p,
@@ -41,6 +41,7 @@ STRUCTS = {
     "farandole_world": binding.NativeWorld,
     "farandole_option": binding.NativeOption,
     "farandole_request": binding.NativeRequest,
+    "farandole_kind_row": binding.NativeKindRow,
     "farandole_kind_stats": binding.NativeKindStats,
     "farandole_stats": binding.NativeStats,
     "farandole_event": binding.NativeEvent,
@@ -97,18 +98,27 @@ def test_numbers():
     assert enum("farandole_status") == {status.name: status.value for status in Status}
     assert enum("farandole_dtype") == {dtype.name: dtype.value for dtype in DType}
     assert enum("farandole_kind") == {kind.name: kind.value for kind in Kind}
+    assert enum("farandole_rows") == {f"ROWS_{rows.name}": rows.value for rows in Rows}
     assert sorted(enum("farandole_op").values()) == sorted(OPS)
     assert enum("farandole_compression") == {f"COMPRESSION_{form.name}": form.value for form in WireForm}
     assert f"#define FARANDOLE_ABI_VERSION {binding.ABI_VERSION}\n" in HEADER
     assert f"#define FARANDOLE_KINDS {binding.KINDS}\n" in HEADER
 
 
-def test_kinds_have_the_options_that_the_engine_gives_them():
-    rows = {row["name"]: row["kinds"] for row in json.loads(binding.load().farandole_options())}
-    collectives = set(Kind) - {Kind.BARRIER, Kind.ADD_GROUP, Kind.REMOVE_GROUP, Kind.JOIN, Kind.TRANSFER}
-    assert {kind for kind in Kind if kind.rows is not None} == collectives
-    assert {kind for kind in collectives if kind.reduces} == collectives & set(rows["op"])
-    assert {kind for kind in collectives if kind.has_root} == collectives & set(rows["root"])
+def test_kinds_are_described_as_by_the_engine():
+    has = {key.removeprefix("HAS_"): bit for key, bit in enum("farandole_has").items()}
+    library = binding.load()
+    for kind in Kind:
+        row = library.farandole_kind_row_of(kind).contents
+        is_collective = row.has & has["TENSOR"] and not row.has & has["PEER"]
+        assert kind.rows == (row.rows if is_collective else None)
+        if is_collective:
+            assert kind.function == row.name.decode()
+            assert (kind.reduces, kind.has_root) == (bool(row.has & has["REDUCTION"]), bool(row.has & has["ROOT"]))
+
+
+def test_a_kind_that_does_not_exist_has_no_name():
+    assert binding.load().farandole_kind_row_of(len(Kind)).contents.name == b""
 
 
 def test_a_missing_library_is_answered_with_what_to_do(tmp_path):

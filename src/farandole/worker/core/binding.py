@@ -27,7 +27,7 @@ from typing import Any
 from farandole.base.request_kind import Kind
 from farandole.errors import LibraryError
 
-ABI_VERSION = 12
+ABI_VERSION = 13
 KINDS = len(Kind)
 LIBRARY_NAME = "libfarandole.so"
 
@@ -91,6 +91,16 @@ class NativeRequest(Structure):
         ("callback_context", c_void_p),
         ("device", c_int32),
         ("stream", c_void_p),
+    )
+
+
+class NativeKindRow(Structure):
+    """`farandole_kind_row`."""
+
+    _fields_ = (
+        ("name", c_char_p),
+        ("has", c_uint32),
+        ("rows", c_uint32),
     )
 
 
@@ -164,6 +174,7 @@ _QUICK: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "farandole_abi_version": (c_uint32, ()),
     "farandole_last_error": (c_char_p, ()),
     "farandole_last_lost_rank": (c_int32, ()),
+    "farandole_kind_row_of": (POINTER(NativeKindRow), (c_uint32,)),
     "farandole_algorithms": (c_char_p, ()),
     "farandole_log_copy_to": (None, (c_int,)),
     "farandole_backends": (c_char_p, ()),
