@@ -192,7 +192,7 @@ void Launch::run(const AllreduceJob& job) {
 }
 
 template <>
-[[noreturn]] void Launch::run(const collective::CompressedJob&) {
+void Launch::run(const collective::CompressedJob&) {
   throw base::Error(base::Code::kInternal, "NCCL was given a compressed allreduce");
 }
 
