@@ -101,7 +101,7 @@ def test_fewer_workers_than_slots_start_exactly_that_many(horovodrun: Run) -> No
         (["-np", "2", "-H", "x.invalid:2", "true"], "x.invalid: no host has this name"),
         (["-np", "1", "--min-np", "2", "true"], "-np 1 is outside the job's limits"),
         (["-np", "2", "--min-np", "0", "true"], "cannot run with 0 workers"),
-        (["-np", "2", "--min-np", "2", "--max-np", "1", "true"], "fewer than the least, 2"),
+        (["-np", "2", "--min-np", "2", "--max-np", "1", "true"], "the maximum of 1 workers is below the minimum of 2"),
         (["-np", "0", "true"], "0 workers cannot be started"),
         (["-np", "1", "--cycle-time-ms", "-1", "true"], "cycle_time_ms=-1.0 must be >= 0"),
         (["-np", "1", "surely-no-such-program"], "no program 'surely-no-such-program'"),

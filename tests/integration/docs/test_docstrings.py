@@ -15,8 +15,8 @@ from run_docstrings import FRONT_ENDS, PACKAGE
 RUN = Path(__file__).resolve().parents[2] / "support" / "run_docstrings.py"
 _MXNET = ("__init__", "optimizer", "parameters", "trainer")
 _PARQUET = ("__init__", "batches", "source")
-_RAY = ("data", "train")
-_SPARK = ("__init__", "fixed", "growing", "horovod_runner", "keras", "torch")
+_RAY = ("data", "train", "train_report")
+_SPARK = ("__init__", "fixed", "growing", "horovod_runner", "keras", "lightning", "preparation", "torch")
 # Sources with examples that do not run, by `# doctest: +SKIP`, and why.
 WHY_NOT = {
     **{f"mxnet/{name}.py": "MXNet has an environment of its own" for name in _MXNET},

@@ -97,7 +97,7 @@ def test_variables_come_back(worker: Worker, tmp_path: Path) -> None:
         "CheckpointError: array has the array int64[5] here",
         "CheckpointError",
         "holds text, which a checkpoint cannot",
-        "a object cannot be saved: give a model",
+        "an object of type object cannot be saved: pass a model",
     )
     for line, words in zip(said[-6:], expected, strict=True):
         assert words in line, line

@@ -174,4 +174,4 @@ def test_early_wrong_or_unauthenticated_requests_fail(tensorflow_nursery: Nurser
     assert "dispatcher 0 to register" in failures[0]
     assert "workers of dispatcher 0 to stop" in failures[3]
     assert "workers for dispatcher 1 to register" in failures[4]
-    assert "does not hold the key" in failures[5]
+    assert "does not have the key" in failures[5]

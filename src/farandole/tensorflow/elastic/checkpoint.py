@@ -39,8 +39,8 @@ class Checkpoint(ArrayCheckpoint):
         if hasattr(value, "state_dict"):
             return value.state_dict()
         raise InvalidRequestError(
-            f"a {type(value).__name__} cannot be saved: pass a model, an optimizer, variables, or an object with "
-            "state_dict and load_state_dict."
+            f"an object of type {type(value).__name__} cannot be saved: pass a model, an optimizer, variables, or an "
+            "object with state_dict and load_state_dict."
         )
 
     def _fits(self, target: Any, value: Any) -> bool:
