@@ -99,7 +99,7 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
 
     def will_have(size: int) -> bool:
         change = world_changes.pending_change()
-        return change is not None and hvd.size() + change.added == size
+        return hvd.size() + (0 if change is None else change.added) == size  # Newcomers may have come before.
 
     samples = samples_of(kind)
 
