@@ -45,7 +45,7 @@ class FarandoleConfig(BackendConfig):  # type: ignore[misc]
         elastic: whether the training function has an elastic loop. Then a worker that fails is replaced while the
             others continue training. This needs `FailureConfig(max_failures=...)`, in which each replacement counts.
         nics: network interfaces between workers; None: those that can reach each other.
-        start_timeout: seconds that workers wait in `init()` for the others, from the latest call of it; None: the
+        start_timeout: seconds that workers wait in `init()` for the others, from the most recent call; None: the
             default.
 
     Example:

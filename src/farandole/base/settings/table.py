@@ -55,7 +55,7 @@ class Settings:
         "HOROVOD_START_TIMEOUT",
         flag=Flag(
             "start-timeout",
-            "seconds that workers wait in init() for the others, from the latest call of it (default: "
+            "seconds that workers wait in init() for the others, from the most recent call (default: "
             "FARANDOLE_START_TIMEOUT, or 30)",
             metavar="S",
             type=float,
@@ -63,8 +63,8 @@ class Settings:
         ),
         engine=True,
     )
-    """Seconds that workers wait in `init()` for the others, counted from the latest call of it. Before the first call,
-    there is no time limit."""
+    """Seconds that workers wait in `init()` for the others, counted from the most recent call of `init()`. Before
+    the first call, there is no time limit."""
     fusion_threshold: int | None = setting(
         None,
         values.count,

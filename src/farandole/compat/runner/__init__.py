@@ -101,7 +101,7 @@ def run(
         hosts: `name:slots,name:slots`.
         hostfile: file of lines `name slots=N`.
         host_discovery_script: a script that prints `name:slots` of the available hosts; makes the job elastic.
-        start_timeout: seconds that workers wait in `init()` for the others, counted from the latest call of it.
+        start_timeout: seconds that workers wait in `init()` for the others, counted from the most recent call.
         ssh_port: the port of ssh on other hosts.
         ssh_identity_file: the private key for ssh to other hosts.
         disable_cache: accepted; nothing is cached.

@@ -83,7 +83,7 @@ def _job(parser: argparse.ArgumentParser) -> None:
     add("-np", "--num-proc", type=int, metavar="N", help="number of workers")
     add("-cb", "--check-build", action="store_true", help="print the available frameworks and libraries, and exit")
     add("--disable-cache", action="store_true", help="accepted; checks of hosts are not cached here")
-    waits = "seconds that workers wait in init() for the others, from the latest call of it"
+    waits = "seconds that workers wait in init() for the others, from the most recent call"
     add("--start-timeout", type=int, metavar="S", help=f"{waits} (default: HOROVOD_START_TIMEOUT, or 30)")
     add("--verbose", action="store_true", help="print the plan, and which options have no effect")
     add("--config-file", metavar="FILE", help="YAML file with settings; flags win over it")
