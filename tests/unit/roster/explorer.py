@@ -195,11 +195,11 @@ class Essence:
         state = system.state
         key = id(state)
         if key not in self._states:
-            joins = [_join(state, each) for each in state.waiting]
+            joins = [_join(state, each) for each in state.waiting.values()]
             self._states[key] = the_one(
                 replace(
                     state,
-                    waiting=tuple(sorted(joins, key=lambda each: each.worker)),
+                    waiting={each.worker: each for each in sorted(joins, key=lambda each: each.worker)},
                     suspects=dict.fromkeys(sorted(state.suspects), ""),
                     lost=tuple(sorted((replace(each, how="") for each in state.lost), key=lambda each: each.rank)),
                     hold=Hold(state.hold.kind),

@@ -33,6 +33,7 @@ from farandole.control.roster.events import (
     Revoke,
     Show,
 )
+from farandole.control.roster.membership import missing, missing_at_least
 
 
 def start_worker(system: System) -> System:
@@ -152,19 +153,20 @@ def check_state(system: System) -> None:
     members = set(state.members)
     require(set(state.hosts) <= alive, "the roll has a worker that has ended")
     require(state.expected <= set(state.hosts), "a worker is expected that is not on the roll")
-    require(set(state.joined()) <= set(state.hosts), "a worker waits that is not on the roll")
+    require(set(state.waiting) <= set(state.hosts), "a worker waits that is not on the roll")
     marked = state.gone | state.done | set(state.suspects) | state.barred | state.holders | state.leaving
     require(marked <= members, "data of a worker that is not a member is kept")
     require(state.exiting <= alive, "a worker is about to exit that has ended")
-    require(set(state.joined()) <= system.unanswered, "a join is held that was answered")
-    forgotten = system.unanswered.difference(state.joined())
+    require(missing_at_least(state) <= len(missing(state)), "a worker counts as missing that is not")
+    require(set(state.waiting) <= system.unanswered, "a join is held that was answered")
+    forgotten = system.unanswered.difference(state.waiting)
     require(all(system.workers[each].phase == DEAD for each in forgotten), "a join is forgotten")
 
 
 def check_announcement(system: System, before: ElasticState, action: Announce) -> None:
     """Check the invariants of a new world."""
     workers, limits = action.workers, system.state.limits
-    joined = {each.worker: each for each in (*before.waiting, *joining)}
+    joined = {**before.waiting, **{each.worker: each for each in joining}}
     require(action.generation == before.generation + 1, "generations do not grow by one")
     require(len(set(workers)) == len(workers) > 0, "a worker has two places, or no worker has one")
     require(not set(workers) & system.evicted, "an evicted worker is in a world")

@@ -44,11 +44,11 @@ def everyone(size: int) -> list[Joined]:
 
 def test_world_begins_with_the_last_join_and_is_ordered_by_rank() -> None:
     state = after(fresh(3), Joined(2, "c"), Joined(0, "a"))
-    assert state.waiting == (Joined(2, "c"), Joined(0, "a"))
+    assert list(state.waiting.values()) == [Joined(2, "c"), Joined(0, "a")]
     state, actions, reason = decide(state, Joined(1, "b"))
     assert actions == (Announce(1, ("a", "b", "c"), places(3)), Hold(""))
     assert reason == "rank 1 joined; all 3 are here: generation 1 begins"
-    assert (state.generation, state.waiting, state.members) == (1, (), frozenset({0, 1, 2}))
+    assert (state.generation, state.waiting, state.members) == (1, {}, frozenset({0, 1, 2}))
 
 
 def test_every_round_of_joins_makes_the_next_generation() -> None:
@@ -85,7 +85,7 @@ def test_exit_refuses_all_waiting_workers_at_once() -> None:
     why = "the world of workers cannot be completed: rank 1 exited with code 3 before it joined"
     assert actions == (Refuse(0, why, 1), Refuse(2, why, 1), Hold(""))
     assert reason == "rank 1 exited with code 3; ranks 0, 2 waited for it"
-    assert state.waiting == ()
+    assert state.waiting == {}
 
 
 def test_join_after_exits_is_refused_with_the_first_exit() -> None:
@@ -109,7 +109,7 @@ def test_waiting_worker_that_exits_gets_no_answer() -> None:
 
 def test_closed_connection_withdraws_the_join() -> None:
     state = after(fresh(2), Joined(0, "a"), Lost(0))
-    assert state.waiting == ()
+    assert state.waiting == {}
     _, actions, _ = decide(after(state, Joined(0, "b")), Joined(1, "c"))
     assert actions == (Announce(1, ("b", "c"), places(2)), Hold(""))
 
@@ -120,7 +120,7 @@ def test_timeout_names_missing_ranks_and_refuses_waiting_workers() -> None:
     assert reason.startswith("3 of 5 workers did not join within 30 s of the latest arrival: ranks 1-2, 4. ")
     assert "--start-timeout" in reason
     assert actions == (Refuse(0, reason), Refuse(3, reason), Hold(""))
-    assert state.waiting == ()
+    assert state.waiting == {}
     assert decide(state, HoldOver(START))[1] == ()
 
 

@@ -154,6 +154,14 @@ def test_long_random_jobs_keep_the_invariants(seed: int) -> None:
     model.simulate(seed, 4 + seed % 5, faults, Limits(1 + seed % 3, 3 + seed % 6))
 
 
+@pytest.mark.parametrize("kinds", [("kill", "fail", "stop", "continue"), ("kill", "newcomer", "drain", "hang up")])
+def test_roster_that_waits_for_many_workers_keeps_the_invariants(
+    kinds: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(next_world, "MANY", 0)
+    explore(model.training(3, Limits(2, 3), 2), kinds)
+
+
 # --- roster and slots together ----------------------------------------------------------------------------------------
 
 
@@ -253,7 +261,7 @@ def _counts_no_generations(state: ElasticState, actions: Actions, event: Event) 
 
 
 def _forgets_answers(state: ElasticState, actions: Actions, event: Event) -> tuple[ElasticState, Actions]:
-    waiting = tuple(each for each in state.waiting if not isinstance(event, Suspected))
+    waiting = {} if isinstance(event, Suspected) else state.waiting
     return replace(state, waiting=waiting), actions
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import FrameType
 
 import pytest
@@ -20,9 +21,10 @@ from farandole.control.roster.events import (
     Place,
     Refuse,
     Revoke,
+    Suspected,
     find_places,
 )
-from farandole.control.roster.membership import Limits
+from farandole.control.roster.membership import Limits, missing, missing_at_least
 from farandole.control.roster.translate import places_of
 
 
@@ -93,31 +95,68 @@ def test_answers_to_the_workers_of_a_world_share_one_table() -> None:
     assert {(each.contacts, each.hostnames) for each in worlds} == {(announcement.contacts, ("a", "b", "a"))}
 
 
-def test_work_after_a_loss_grows_linearly() -> None:
-    assert _calls_after_a_loss(256) < 3 * _calls_after_a_loss(128)
+def test_job_that_waits_for_many_workers_gives_their_number() -> None:
+    state = _begun(100)
+    state, actions, _ = elastic.decide(state, again(1, lost=dead(0)))
+    assert [each.reason for each in actions if isinstance(each, Hold)] == ["waits for at least 98 of 100 workers"]
+    _, actions, _ = elastic.decide(state, JoinedTogether(tuple(again(each, lost=dead(0)) for each in range(2, 98))))
+    assert [each.reason for each in actions if isinstance(each, Hold)] == [
+        "waits for rank 98 (worker 98 on h12), rank 99 (worker 99 on h12)"
+    ]
 
 
-def _calls_after_a_loss(size: int) -> int:
-    """Return the number of calls and steps of generators until the next world, whose workers join 32 at a time."""
+def test_silent_workers_and_newcomers_do_not_make_a_job_wait_for_more_workers_than_are_missing() -> None:
+    state = _begun(100)
+    state, _, _ = elastic.decide(state, Suspected(tuple(range(10, 30)), "silent"))
+    joins = [Joined(each, f"at {each}", generation=1, trained=True) for each in range(30, 70)]
+    for event in (Expected(100, "h12"), Joined(100, "at 100"), *joins):
+        state, _, _ = elastic.decide(state, event)
+        assert missing_at_least(state) <= len(missing(state))
+    assert state.hold.reason == "waits for 40 workers (ranks 0-9, 70-99)"
+
+
+def test_fixed_job_that_waits_for_many_workers_gives_their_number() -> None:
+    state, actions, _ = fixed.decide(fixed.FixedState((None,) * 100), Joined(0, "a"))
+    assert [each.reason for each in actions if isinstance(each, Hold)] == ["waits for 99 workers to join"]
+    _, actions, _ = fixed.decide(state, JoinedTogether(tuple(Joined(each, "b") for each in range(1, 90))))
+    assert [each.reason for each in actions if isinstance(each, Hold)] == ["waits for ranks 90-99 to join"]
+
+
+@pytest.mark.parametrize("together", [1, 32])
+def test_work_after_a_loss_grows_linearly(together: int) -> None:
+    assert _work_after_a_loss(512, together) < 3 * _work_after_a_loss(256, together)
+
+
+def _work_after_a_loss(size: int, together: int) -> int:
+    """Return the number of Python's operations until the next world, whose workers join so many at a time."""
+    state = _begun(size)
+    lost = (Accusation(size // 2, "died", True),)
+    joins = [again(worker, lost=lost) for worker in range(size) if worker != size // 2]
+    operations = 0
+
+    def count(frame: FrameType, event: str, argument: object) -> Callable[..., object]:
+        nonlocal operations
+        frame.f_trace_opcodes = True
+        operations += event == "opcode"
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        state, _, _ = elastic.decide(state, Finished(size // 2, "was killed", True))
+        for first in range(0, len(joins), together):
+            state, actions, _ = elastic.decide(state, JoinedTogether(tuple(joins[first : first + together])))
+    finally:
+        sys.settrace(before)
+    assert len(announced(actions)) == size - 1
+    return operations
+
+
+def _begun(size: int) -> elastic.ElasticState:
+    """Return a job whose first world has begun, with eight workers on a host."""
     state = elastic.ElasticState(Limits(1, size))
     for worker in range(size):
         state, _, _ = elastic.decide(state, Expected(worker, f"h{worker // 8}"))
     state, actions, _ = elastic.decide(state, JoinedTogether(tuple(Joined(each, f"{each}") for each in range(size))))
     assert len(announced(actions)) == size
-    lost = (Accusation(size // 2, "died", True),)
-    joins = [again(worker, lost=lost) for worker in range(size) if worker != size // 2]
-    calls = 0
-
-    def count(frame: FrameType, event: str, argument: object) -> None:
-        nonlocal calls
-        calls += event in ("call", "c_call")
-
-    sys.setprofile(count)
-    try:
-        state, _, _ = elastic.decide(state, Finished(size // 2, "was killed", True))
-        for first in range(0, len(joins), 32):
-            state, actions, _ = elastic.decide(state, JoinedTogether(tuple(joins[first : first + 32])))
-    finally:
-        sys.setprofile(None)
-    assert len(announced(actions)) == size - 1
-    return calls
+    return state

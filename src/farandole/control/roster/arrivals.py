@@ -7,20 +7,25 @@ ended is not waited for.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from farandole.control.roster.events import Hold
 
 START = "start"
+MANY = 64
+"""Number of workers above which a job that waits for them gives their number only. Their names change with each join,
+and take the longer the more workers there are."""
 _HINT = (
     "Check their latest output: do they call init(), or do they need longer to start? --start-timeout (or "
     "FARANDOLE_START_TIMEOUT) gives them more time."
 )
 
 
-def hold_for_arrivals(missing: str, number: int, here: int, seconds: float) -> Hold:
+def hold_for_arrivals(missing: Callable[[], str], number: int, here: int, seconds: float) -> Hold:
     """Return the hold of a job whose workers have not all joined.
 
     Args:
-        missing: names of the workers that have not joined.
+        missing: returns the names of the workers that have not joined.
         number: number of workers that have not joined.
         here: number of workers that wait in `init()`; 0: the time does not run.
         seconds: seconds to wait after the latest arrival.
@@ -28,11 +33,18 @@ def hold_for_arrivals(missing: str, number: int, here: int, seconds: float) -> H
     if not here:
         return Hold("")
     # The number grows when a worker is started, and again when it joins.
-    return Hold(START, f"waits for {missing} to join", seconds, arrivals=(number + here) + here)
+    named = f"{number} workers" if number > MANY else missing()
+    return Hold(START, f"waits for {named} to join", seconds, arrivals=(number + here) + here)
 
 
 def too_late(missing: str, number: int, here: int, seconds: float) -> str:
-    """Return why a world begins without some workers, or not at all. The arguments are those of `hold_for_arrivals`.
+    """Return why a world begins without some workers, or not at all.
+
+    Args:
+        missing: names of the workers that have not joined.
+        number: number of workers that have not joined.
+        here: number of workers that wait in `init()`.
+        seconds: seconds for which the world has waited after the latest arrival.
 
     Example:
         >>> too_late("ranks 1-2", 2, 3, 30.0)[:73]

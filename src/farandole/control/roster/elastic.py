@@ -155,7 +155,7 @@ def _joined(state: ElasticState, event: Joined) -> Outcome:
         state = changed(state, done=frozenset(), exiting=frozenset(), finished=False)
     state = changed(
         state,
-        waiting=(*without_join(state, worker).waiting, event),
+        waiting={**without(state.waiting, worker), worker: event},
         expected=state.expected - {worker},
         # A worker that joins is alive, whatever others have reported.
         suspects=without(state.suspects, worker),
@@ -172,7 +172,7 @@ def _joined_together(state: ElasticState, event: JoinedTogether) -> Outcome:
     for each in event.joins:
         state, more, reasons[each.worker] = _joined(state, each)
         actions += more
-    joined = reasons.keys() & state.joined().keys()
+    joined = reasons.keys() & state.waiting.keys()
     others = [reason for worker, reason in reasons.items() if worker not in joined]
     if joined:
         others.append(f"{names(state, joined)} joined")
@@ -198,7 +198,7 @@ def _record_losses(state: ElasticState, event: Joined) -> tuple[ElasticState, li
     actions: list[Action] = []
     for accusation in accusations(state, event):
         worker = state.members[accusation.rank]
-        if not state.is_active(worker) or state.is_waiting(worker):
+        if not state.is_active(worker) or worker in state.waiting:
             continue
         if accusation.forming:
             continue  # The other one may have abandoned the world for another reason, and may be about to join.
@@ -253,7 +253,7 @@ def _suspected(state: ElasticState, event: Suspected) -> Outcome:
             lost = departures(state, worker, event.how)
             # Even if it has joined: it could not take part in the world that is announced to it.
             state = changed(state, suspects={**state.suspects, worker: event.how}, lost=lost)
-        elif worker in state.joined():
+        elif worker in state.waiting:
             state, more = exclude(state, worker, event.how)
             actions += more
     return state, actions, reason
@@ -315,6 +315,5 @@ def _hold_over(state: ElasticState, event: HoldOver) -> Outcome:
 def _revocation(state: ElasticState, worker: int, how: str, *, certain: bool) -> list[Action]:
     if not state.is_active(worker) or any(each.worker == worker for each in state.lost):
         return []
-    joined = state.joined()
-    others = tuple(each for each in state.active() if each != worker and each not in joined)
+    others = tuple(each for each in state.active() if each != worker and each not in state.waiting)
     return [Revoke(others, state.generation, state.members.index(worker), how, certain)] if others else []

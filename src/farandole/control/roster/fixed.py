@@ -41,8 +41,8 @@ class FixedState(msgspec.Struct, frozen=True, tag="fixed"):
     """Number of the latest world; 0: there was none. The first is 1."""
     members: frozenset[int] = frozenset()
     """Workers in the latest world that have not left it."""
-    waiting: tuple[Joined, ...] = ()
-    """Unanswered joins in the order of their arrival."""
+    waiting: dict[int, Joined] = {}
+    """The unanswered join of each waiting worker, in the order of their arrival."""
     gone: tuple[tuple[int, str], ...] = ()
     """Workers whose processes have exited, in the order of their exits, each with a description of its end."""
     state_held: bool = False
@@ -81,15 +81,14 @@ def decide(state: FixedState, event: Event) -> Decision:
 
 
 def _what_is_awaited(state: FixedState) -> Hold:
-    absent = _missing(state)
+    here = len(state.waiting)
     # The timeout of the latest worker counts, as its arrival restarts the time.
-    seconds = state.waiting[-1].timeout if state.waiting else 0.0
-    return hold_for_arrivals(ranks(absent), len(absent), len(state.waiting), seconds)
+    seconds = next(reversed(state.waiting.values())).timeout if here else 0.0
+    return hold_for_arrivals(lambda: ranks(_missing(state)), state.size - here, here, seconds)
 
 
 def _missing(state: FixedState) -> list[int]:
-    here = {joined.worker for joined in state.waiting}
-    return [rank for rank in range(state.size) if rank not in here]
+    return [rank for rank in range(state.size) if rank not in state.waiting]
 
 
 def _apply(state: FixedState, event: Event) -> Decision:
@@ -116,23 +115,21 @@ def _joined(state: FixedState, event: Joined) -> Decision:
     if not 0 <= worker < state.size:
         why = f"worker {worker} is not one of the {state.size} workers of this job: is its FARANDOLE_RANK wrong?"
         return state, (Refuse(worker, why),), why
-    assert all(waiting.worker != worker for waiting in state.waiting), (
-        "the service takes one join of a worker at a time"
-    )
+    assert worker not in state.waiting, "the service takes one join of a worker at a time"
     if state.gone:
         rank, how = state.gone[0]
         why = _cannot_complete(rank, how)
         return state, (Refuse(worker, why, rank),), f"rank {worker} joined, but {why}"
-    waiting = (*state.waiting, event)
+    waiting = {**state.waiting, worker: event}
     if len(waiting) < state.size:
         # A worker that joins has left the old world, even without a Left event.
         next_state = msgspec.structs.replace(state, waiting=waiting, members=state.members - {worker})
         return next_state, (), f"rank {worker} joined; {len(waiting)} of {state.size} are here"
     generation = state.generation + 1
-    by_rank = sorted(waiting, key=lambda joined: joined.worker)
+    by_rank = [waiting[rank] for rank in range(state.size)]
     contacts = tuple(joined.contact for joined in by_rank)
     places = tuple(place for place in state.places if place is not None) or find_places(by_rank)
-    next_state = msgspec.structs.replace(state, generation=generation, members=frozenset(range(state.size)), waiting=())
+    next_state = msgspec.structs.replace(state, generation=generation, members=frozenset(range(state.size)), waiting={})
     why = f"rank {worker} joined; all {state.size} are here: generation {generation} begins"
     return next_state, (Announce(generation, contacts, places),), why
 
@@ -156,17 +153,17 @@ def _left(state: FixedState, event: Left) -> Decision:
 
 
 def _lost(state: FixedState, event: Lost) -> Decision:
-    waiting = tuple(joined for joined in state.waiting if joined.worker != event.worker)
+    waiting = {worker: joined for worker, joined in state.waiting.items() if worker != event.worker}
     next_state = msgspec.structs.replace(state, waiting=waiting)
     return next_state, (), f"rank {event.worker} closed its connection and no longer waits"
 
 
 def _finished(state: FixedState, event: Finished) -> Decision:
     why = _cannot_complete(event.worker, event.how)
-    others = [joined.worker for joined in state.waiting if joined.worker != event.worker]
+    others = [worker for worker in state.waiting if worker != event.worker]
     next_state = msgspec.structs.replace(
         state,
-        waiting=(),
+        waiting={},
         members=state.members - {event.worker},
         gone=(*state.gone, (event.worker, event.how)),
     )
@@ -178,10 +175,10 @@ def _finished(state: FixedState, event: Finished) -> Decision:
 def _hold_over(state: FixedState) -> Decision:
     if not state.waiting:
         return state, (), "nothing is waited for any more"
-    absent, here = _missing(state), [joined.worker for joined in state.waiting]
+    absent, here = _missing(state), list(state.waiting)
     why = too_late(ranks(absent), len(absent), len(here), state.hold.seconds)
     # All at once: if one gave up alone, the others would wait in vain.
-    return msgspec.structs.replace(state, waiting=()), tuple(Refuse(worker, why) for worker in here), why
+    return msgspec.structs.replace(state, waiting={}), tuple(Refuse(worker, why) for worker in here), why
 
 
 def _cannot_complete(rank: int, how: str) -> str:

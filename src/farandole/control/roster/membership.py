@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable
 from typing import TypeVar
 
@@ -12,7 +11,6 @@ from farandole.control.roster.events import Accusation, Action, Departure, Evict
 
 MAJORITY_SECONDS = 30.0
 T = TypeVar("T")
-_WORKER = operator.attrgetter("worker")
 ANY_SIZE = 1 << 16
 """Number of workers in the largest possible world: the limit of a job without an upper limit."""
 MOST_NAMES = 8
@@ -50,8 +48,8 @@ class ElasticState(msgspec.Struct, frozen=True, tag="elastic"):
     """Number of the latest world; 0: there was none. The first is 1."""
     members: tuple[int, ...] = ()
     """Workers of the latest world, by rank."""
-    waiting: tuple[Joined, ...] = ()
-    """Unanswered joins in the order of their arrival."""
+    waiting: dict[int, Joined] = {}
+    """The unanswered join of each waiting worker, in the order of their arrival."""
     expected: frozenset[int] = frozenset()
     """Workers that were started, and have neither joined nor ended."""
     promised: bool = False
@@ -106,13 +104,13 @@ class ElasticState(msgspec.Struct, frozen=True, tag="elastic"):
         out = worker in self.gone or worker in self.done or worker in self.barred
         return not out and worker in self.members
 
-    def joined(self) -> dict[int, Joined]:
-        """Return the unanswered joins by worker."""
-        return {each.worker: each for each in self.waiting}
-
-    def is_waiting(self, worker: int) -> bool:
-        """Return whether a worker has joined and is not answered yet."""
-        return worker in map(_WORKER, self.waiting)
+    @property
+    def abandoned(self) -> bool:
+        """Whether a member of the latest world is lost, or has joined again: there will be another world."""
+        if self.lost:
+            return True
+        # The second condition alone would suffice; the first one is quick.
+        return not self.waiting.keys().isdisjoint(self.members) and any(each in self.waiting for each in self.active())
 
     def newcomers(self) -> list[int]:
         """Return the waiting workers that are not in the latest world, the lowest number first.
@@ -120,14 +118,15 @@ class ElasticState(msgspec.Struct, frozen=True, tag="elastic"):
         A worker starts with its number as its rank (HOROVOD_RANK). So of two newcomers, the lower number gets the lower
         rank, in whatever order they join. Survivors keep their order from then on.
         """
-        return sorted({each.worker for each in self.waiting}.difference(self.members))
+        return sorted(set(self.waiting).difference(self.members))
 
     def name(self, worker: int) -> str:
         """Return a description of a worker for people."""
         where = f" on {self.hosts[worker]}" if worker in self.hosts else ""
-        if worker in self.members:
+        try:
             return f"rank {self.members.index(worker)} (worker {worker}{where})"
-        return f"worker {worker}{where}"
+        except ValueError:
+            return f"worker {worker}{where}"
 
 
 Outcome = tuple[ElasticState, list[Action], str]
@@ -138,8 +137,16 @@ Outcome = tuple[ElasticState, list[Action], str]
 
 def missing(state: ElasticState) -> list[int]:
     """Return the members that have not joined again and are not suspects, by rank."""
-    joined = state.joined()
-    return [worker for worker in state.active() if worker not in joined and worker not in state.suspects]
+    return [worker for worker in state.active() if worker not in state.waiting and worker not in state.suspects]
+
+
+def missing_at_least(state: ElasticState) -> int:
+    """Return a number of members that are certainly `missing`, in a time that does not grow with their number.
+
+    It is their exact number unless other workers than members wait, or a worker is in several of these collections.
+    """
+    known = (state.waiting, state.suspects, state.gone, state.done, state.barred)
+    return len(state.members) - sum(map(len, known))
 
 
 def accusations(state: ElasticState, event: Joined) -> list[Accusation]:
@@ -156,7 +163,7 @@ def accusations(state: ElasticState, event: Joined) -> list[Accusation]:
 def exclude(state: ElasticState, worker: int, why: str) -> tuple[ElasticState, list[Action]]:
     """Exclude a worker from the job for good, although its process may still run."""
     lost = departures(state, worker, why)
-    fenced = worker in state.joined() or worker not in state.members
+    fenced = worker in state.waiting or worker not in state.members
     state, actions = dismiss(state, worker, f"it was excluded: {why}")
     state = changed(state, lost=lost, barred=state.barred if fenced else state.barred | {worker})
     return state, [*actions, Evict(worker, why)]
@@ -164,7 +171,7 @@ def exclude(state: ElasticState, worker: int, why: str) -> tuple[ElasticState, l
 
 def dismiss(state: ElasticState, worker: int, why: str) -> tuple[ElasticState, list[Action]]:
     """Keep a worker out of all later worlds, and refuse its join if it waits."""
-    if worker not in state.joined():
+    if worker not in state.waiting:
         return remove_from_roll(state, worker), []
     gone = state.gone | ({worker} & set(state.members))
     return changed(remove_from_roll(state, worker), gone=gone), [Refuse(worker, why, evicted=True)]
@@ -189,9 +196,7 @@ def departures(state: ElasticState, worker: int, how: str) -> tuple[Departure, .
 
 
 def without_join(state: ElasticState, worker: int) -> ElasticState:
-    if not state.is_waiting(worker):
-        return state
-    return changed(state, waiting=tuple(joined for joined in state.waiting if joined.worker != worker))
+    return changed(state, waiting=without(state.waiting, worker)) if worker in state.waiting else state
 
 
 def without(by_worker: dict[int, T], worker: int) -> dict[int, T]:
@@ -219,7 +224,7 @@ def without_connections(state: ElasticState) -> ElasticState:
     If the roster's process is killed, its successor begins with this state. Workers reconnect by themselves, and repeat
     their unanswered requests.
     """
-    return changed(state, waiting=(), notified=(0, 0), hold=Hold(""))
+    return changed(state, waiting={}, notified=(0, 0), hold=Hold(""))
 
 
 def names(state: ElasticState, workers: Iterable[int]) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from farandole.control.roster.arrivals import hold_for_arrivals
+from farandole.control.roster.arrivals import MANY, hold_for_arrivals
 from farandole.control.roster.events import Action, Announce, Departure, End, Hold, Joined, Notify, Refuse, find_places
 from farandole.control.roster.exclusion import workers_to_leave_out
 from farandole.control.roster.membership import (
@@ -19,6 +19,7 @@ from farandole.control.roster.membership import (
     dismiss,
     exclude,
     missing,
+    missing_at_least,
     names,
     remove_from_roll,
 )
@@ -38,13 +39,13 @@ def settle(state: ElasticState) -> Outcome:
     """Return the state and actions that follow from a state, without any event."""
     if state.ended:
         return state, [], ""
-    active = state.active()
-    if not active:
+    least = missing_at_least(state)
+    if least > MANY and state.abandoned:
+        # Nothing else follows, and this happens for each of many joins.
+        return _wait_for_members(state, f"at least {least} of {len(state.members)} workers")
+    if not state.active():
         return _begin(state)
-    joined = state.joined()
-    if not state.lost and not any(worker in joined for worker in active):
-        return _notify_members(state)
-    return _replace_world(state)
+    return _replace_world(state) if state.abandoned else _notify_members(state)
 
 
 def _begin(state: ElasticState) -> Outcome:
@@ -56,13 +57,14 @@ def _begin(state: ElasticState) -> Outcome:
         return _wait(state, Hold(FENCE, f"waits for the end of {names(state, unfenced)}", state.limits.timeout))
     size = len(state.waiting)
     if state.expected and size < state.limits.max_size:
-        missing, number = names(state, state.expected), len(state.expected)
-        return _wait(state, hold_for_arrivals(missing, number, size, _start_seconds(state)))
+        absent = state.expected
+        hold = hold_for_arrivals(lambda: names(state, absent), len(absent), size, _start_seconds(state))
+        return _wait(state, hold)
     if size < state.limits.min_size and state.finishing:
         return _end_incomplete(state, size)
     if size < state.limits.min_size:
         return _wait_for_minimum(state, size)
-    return _announce(state, sorted(joined.worker for joined in state.waiting)[: state.limits.max_size])
+    return _announce(state, sorted(state.waiting)[: state.limits.max_size])
 
 
 def _end_incomplete(state: ElasticState, here: int) -> Outcome:
@@ -101,8 +103,8 @@ def _replace_world(state: ElasticState) -> Outcome:
     """Form the next world as soon as all members of the present one, which was abandoned, have joined."""
     late = missing(state)
     if late:
-        return _wait(state, Hold(MEMBERS, f"waits for {names(state, late)}", state.limits.timeout))
-    joined = state.joined()
+        return _wait_for_members(state, names(state, late))
+    joined = state.waiting
     here = [worker for worker in state.active() if worker not in state.suspects]
     doubt = _doubt(state, here)
     if doubt:
@@ -123,7 +125,7 @@ def _replace_world(state: ElasticState) -> Outcome:
 
 def _doubt(state: ElasticState, here: list[int]) -> str:
     """Return why the workers that have joined may not continue without the silent ones; "" if they may."""
-    joined = state.joined()
+    joined = state.waiting
     silent = [worker for worker in state.suspects if state.is_active(worker)]
     # A worker that has joined does nothing more in the old world, even if it is silent now.
     at_large = [worker for worker in silent if worker not in joined]
@@ -150,7 +152,7 @@ def _cut_links(state: ElasticState, here: list[int]) -> set[frozenset[int]]:
     as cut if both workers report it; or if one of them does, the other could not form that world either, and no member
     is lost, which would explain the failure.
     """
-    joined, present = state.joined(), set(here)
+    joined, present = state.waiting, set(here)
     complete = len(here) == len(state.members)
     failed = {
         worker
@@ -172,7 +174,7 @@ def _cut_links(state: ElasticState, here: list[int]) -> set[frozenset[int]]:
 
 def _next(state: ElasticState, here: list[int]) -> Outcome:
     """Form the next world, or wait for more workers, once all remaining members of the present one have joined."""
-    joined = state.joined()
+    joined = state.waiting
     # No worker enters or leaves in the middle of a step, but right after it.
     between_steps = all(joined[worker].open for worker in here)
     # A member that does not hold the state yet is treated as a newcomer, if others hold it.
@@ -187,7 +189,7 @@ def _next(state: ElasticState, here: list[int]) -> Outcome:
         lost = departures(state, worker, f"left because {why}")
         state, more = dismiss(state, worker, why)
         state, actions = changed(state, lost=lost), actions + more
-    joined = state.joined()
+    joined = state.waiting
     here = [worker for worker in here if worker in joined]
     holders = [worker for worker in holders if worker in joined]
     everyone = list(dict.fromkeys((*holders, *here, *state.newcomers())))
@@ -209,7 +211,7 @@ def _leavers(state: ElasticState, holders: list[int]) -> dict[int, str]:
     have the state.
     """
     asked = [worker for worker in holders if worker in state.leaving]
-    others = {each.worker for each in state.waiting}.difference(holders)
+    others = state.waiting.keys() - set(holders)
     if len(asked) == len(holders) and (others or state.expected or state.promised) and not state.finishing:
         del asked[:1]
     leaving = set(asked)
@@ -232,7 +234,7 @@ def _announce(state: ElasticState, chosen: list[int]) -> Outcome:
         # Horovod's words: its users look for them.
         why = f"Horovod was shutdown because number of resets during elastic job exceeded limit: {limit}"
         return *end(state, why), why
-    joined = state.joined()
+    joined = state.waiting
     joins = [_known_host(state, joined[worker]) for worker in chosen]
     generation = state.generation + 1
     places = find_places(joins)
@@ -255,7 +257,7 @@ def _announce(state: ElasticState, chosen: list[int]) -> Outcome:
         state,
         generation=generation,
         members=tuple(chosen),
-        waiting=tuple(each for each in state.waiting if each.worker not in members),
+        waiting={worker: each for worker, each in state.waiting.items() if worker not in members},
         gone=frozenset(),
         done=frozenset(),
         suspects={},
@@ -292,6 +294,10 @@ def _wait_for_minimum(state: ElasticState, here: int) -> Outcome:
     return _wait(state, Hold(MINIMUM, words, state.limits.timeout))
 
 
+def _wait_for_members(state: ElasticState, late: str) -> Outcome:
+    return _wait(state, Hold(MEMBERS, f"waits for {late}", state.limits.timeout))
+
+
 def _wait(state: ElasticState, hold: Hold) -> Outcome:
     if hold == state.hold:
         return state, [], ""
@@ -300,8 +306,8 @@ def _wait(state: ElasticState, hold: Hold) -> Outcome:
 
 def end(state: ElasticState, why: str) -> tuple[ElasticState, list[Action]]:
     """End the job, and refuse all workers that wait."""
-    refusals = [Refuse(joined.worker, why) for joined in state.waiting]
-    return changed(state, waiting=(), ended=why, hold=Hold("")), [*refusals, Hold(""), End(why)]
+    refusals = [Refuse(worker, why) for worker in state.waiting]
+    return changed(state, waiting={}, ended=why, hold=Hold("")), [*refusals, Hold(""), End(why)]
 
 
 def _refuse_newcomers(state: ElasticState) -> tuple[ElasticState, list[Action]]:

@@ -52,7 +52,7 @@ def test_state_survives_round_trip(tmp_path: Path) -> None:
 
 def test_state_of_connections_and_timers_is_not_written(tmp_path: Path) -> None:
     state = a_state()
-    waits = with_roster(state, waiting=(Joined(1, "c"),), hold=Hold("members", "waits", 9.0), notified=(1, 0))
+    waits = with_roster(state, waiting={1: Joined(1, "c")}, hold=Hold("members", "waits", 9.0), notified=(1, 0))
     found = read_failover_state(written(tmp_path, waits))
     assert found is not None and found.state == state
 

@@ -125,5 +125,5 @@ def test_state_keeps_no_data_of_departed_workers() -> None:
     for number in range(2, 1000):
         generation = state.generation
         state = after(state, *newcomer(number), Finished(number - 1, "was killed"), again(0, generation))
-    assert (state.members, set(state.hosts), state.waiting) == ((0, 999), {0, 999}, ())
+    assert (state.members, set(state.hosts), state.waiting) == ((0, 999), {0, 999}, {})
     assert not (state.expected or state.barred or state.gone or state.suspects or state.leaving or state.lost)
