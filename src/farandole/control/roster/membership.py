@@ -145,8 +145,8 @@ def missing_at_least(state: ElasticState) -> int:
 
     It is their exact number unless other workers than members wait, or a worker is in several of these collections.
     """
-    known = (state.waiting, state.suspects, state.gone, state.done, state.barred)
-    return len(state.members) - sum(map(len, known))
+    out = len(state.gone) + len(state.done) + len(state.barred)
+    return len(state.members) - out - len(state.suspects) - len(state.waiting)
 
 
 def accusations(state: ElasticState, event: Joined) -> list[Accusation]:

@@ -121,7 +121,7 @@ class RosterService:
         self._reported = reported
         self._log = log
         self._call = call
-        self._listener = Listener(secret, self._heard, self._closed, log, frame_limit, handshake_seconds)
+        self._listener = Listener(secret, self.heard, self._closed, log, frame_limit, handshake_seconds)
         self._connections = Connections(log)
         self._exit_deadlines = ExitDeadlines(lambda worker: self._happened(EndOverdue(worker)))
         self._hold_timer = HoldTimer(lambda kind: self._happened(HoldOver(kind)))
@@ -245,7 +245,8 @@ class RosterService:
         elif self._connections.forget(client):
             self._happened(Lost(client.worker))
 
-    async def _heard(self, client: Client, message: FromWorker) -> None:
+    async def heard(self, client: Client, message: FromWorker) -> None:
+        """Handle a worker's message, which its connection has received."""
         if self._held is not None:
             self._held.append((client, message))
             return
