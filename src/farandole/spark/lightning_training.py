@@ -106,33 +106,49 @@ class Epochs:
 class Rates(lightning.Callback):
     """Multiplies learning rates, which are given for one worker, by the number of workers.
 
-    Checkpoints have the rates for one worker, so a training may continue with another number of workers.
+    These are all rates of the optimizers and of PyTorch's schedules, including the highest and lowest ones of a
+    schedule. Checkpoints have the rates for one worker, so a training may continue with another number of workers.
     """
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Multiply the rates, which may come from a checkpoint."""
         size = hvd.size()
-        _scale([each.param_groups for each in trainer.optimizers], size)
+        _scale_groups([each.param_groups for each in trainer.optimizers], size)
         for each in trainer.lr_scheduler_configs:
-            if hasattr(each.scheduler, "base_lrs"):
-                each.scheduler.base_lrs = [rate * size for rate in each.scheduler.base_lrs]
+            _scale_schedule(vars(each.scheduler), size)
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         """Write the rates for one worker."""
         size = hvd.size()
-        checkpoint["optimizer_states"] = copy.deepcopy(checkpoint["optimizer_states"])
-        _scale([each["param_groups"] for each in checkpoint["optimizer_states"]], 1 / size)
-        checkpoint["lr_schedulers"] = copy.deepcopy(checkpoint["lr_schedulers"])
+        for name in ("optimizer_states", "lr_schedulers"):
+            checkpoint[name] = copy.deepcopy(checkpoint[name])
+        _scale_groups([each["param_groups"] for each in checkpoint["optimizer_states"]], 1 / size)
         for state in checkpoint["lr_schedulers"]:
-            for name in {"base_lrs", "_last_lr"} & set(state):
-                state[name] = [rate / size for rate in state[name]]
+            _scale_schedule(state, 1 / size)
 
 
-def _scale(optimizers: Sequence[Sequence[dict[str, Any]]], factor: float) -> None:
+# Where PyTorch's optimizers and schedules keep rates.
+_OF_GROUPS = {"lr", "initial_lr", "max_lr", "min_lr", "swa_lr"}
+_OF_SCHEDULES = {"base_lrs", "max_lrs", "min_lrs", "eta_min", "_last_lr"}
+
+
+def _scale_groups(optimizers: Sequence[Sequence[dict[str, Any]]], factor: float) -> None:
     for groups in optimizers:
         for group in groups:
-            for name in {"lr", "initial_lr"} & set(group):
-                group[name] = group[name] * factor
+            _scale(group, _OF_GROUPS, factor)
+
+
+def _scale_schedule(state: dict[str, Any], factor: float) -> None:
+    """Multiply the rates among a schedule's attributes, or in its `state_dict`, and those of the schedules in it."""
+    _scale(state, _OF_SCHEDULES, factor)
+    for each in state.get("_schedulers", ()):
+        _scale_schedule(each if isinstance(each, dict) else vars(each), factor)
+
+
+def _scale(state: dict[str, Any], names: set[str], factor: float) -> None:
+    for name in names & set(state):
+        rates = state[name]
+        state[name] = [rate * factor for rate in rates] if isinstance(rates, list) else rates * factor
 
 
 class Keep(lightning.Callback):
