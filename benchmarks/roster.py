@@ -3,9 +3,10 @@
     python -m benchmarks.roster 64 256 1024
 
 All workers join, one of them is killed, and all others join again and get the next world. The service, its decisions
-and its messages are those of a launcher; workers and connections are simulated: messages arrive as encoded bytes, and
-what is sent is counted and dropped. Sockets, agents and the handshake are left out. Counts are exact. Times are medians
-of several runs on this machine.
+and its messages are those of a launcher, and so is the choice of what agents are sent for their workers. Workers and
+connections are simulated: messages arrive as encoded bytes, and what is sent is counted and dropped. Sockets, the
+handshake and flow control are left out. Counts are exact. Times are medians of several runs on this machine, without
+what the simulation itself takes.
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ import asyncio
 import secrets
 import statistics
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from farandole.base.wire.async_channel import AsyncChannel
 from farandole.base.wire.encoding import encode
-from farandole.base.wire.frames import LENGTH_BYTES, Codec
+from farandole.base.wire.frames import LENGTH_BYTES, Codec, frame
 from farandole.base.wire.rendezvous import Accused, FromWorker, Join, Listen
+from farandole.control.launcher.agents.relayed_links import KeptEnd
 from farandole.control.roster.elastic import ElasticState
 from farandole.control.roster.events import Expected, Finished
 from farandole.control.roster.listener import Client
@@ -34,42 +37,51 @@ RANKS_PER_HOST = 8
 
 @dataclass
 class Counts:
-    """What a roster has received and sent in one phase, and the processor time that this took."""
+    """What a roster has received and sent until a world began, and the processor time that this took."""
 
     received: int = 0
     received_bytes: int = 0
     sent: int = 0
     sent_bytes: int = 0
+    to_agents_bytes: int = 0
     answers: int = 0
     """Number of the sent messages that announce a world."""
     seconds: float = 0.0
 
 
-@dataclass
-class Wire:
-    """The simulated connections of all workers."""
+class SimulatedAgent:
+    """The agent of one host: it counts what it is sent for its workers.
 
-    counts: Counts = field(default_factory=Counts)
+    Attributes:
+        counts: where it counts.
+    """
 
-    def take(self) -> Counts:
-        """Return what was counted since the last call."""
-        counts, self.counts = self.counts, Counts()
-        return counts
+    def __init__(self) -> None:
+        self.counts = Counts()
+        self._kept = KeptEnd()
+
+    def relay(self, worker: int, payload: bytes) -> None:
+        """Count a message of the roster to a worker."""
+        began = time.process_time()
+        self.counts.sent += 1
+        self.counts.sent_bytes += LENGTH_BYTES + len(payload)
+        self.counts.to_agents_bytes += LENGTH_BYTES + len(encode(self._kept.message(worker, frame(payload))))
+        self.counts.seconds -= time.process_time() - began
 
 
-class CountingChannel(AsyncChannel):
-    """The roster's end of one simulated connection, which has no streams: it counts what is sent, and drops it."""
+class SimulatedChannel(AsyncChannel):
+    """The roster's end of the connection of one worker, which has no streams."""
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(self, worker: int, agent: SimulatedAgent) -> None:
+        self._worker = worker
+        self._agent = agent
 
     async def send(self, payload: bytes) -> None:
-        self._wire.counts.answers += 1
+        self._agent.counts.answers += 1
         self.post(payload)
 
     def post(self, payload: bytes) -> None:
-        self._wire.counts.sent += 1
-        self._wire.counts.sent_bytes += LENGTH_BYTES + len(payload)
+        self._agent.relay(self._worker, payload)
 
     def backlog(self) -> int:
         return 0
@@ -89,63 +101,69 @@ class SimulatedJob:
     def __init__(self, size: int, together: int) -> None:
         self._size = size
         self._together = together
-        self._encoding = 0.0
-        """Processor time of the workers' side of the latest joins, in seconds."""
-        self._wire = Wire()
+        self._counts = Counts()
         self._codec: Codec[FromWorker] = Codec(FromWorker)
         self._roster = RosterService(ElasticState(Limits(1, size)), secrets.token_bytes(32))
-        self._clients = [Client(worker, CountingChannel(self._wire), self._codec) for worker in range(size)]
+        self._agents = [SimulatedAgent() for _ in range(0, size, RANKS_PER_HOST)]
+        self._clients = [
+            Client(worker, SimulatedChannel(worker, self._agents[worker // RANKS_PER_HOST]), self._codec)
+            for worker in range(size)
+        ]
 
     async def begin(self) -> Counts:
-        """Form the first world."""
+        """Start the workers, and form the first world."""
         for worker in range(self._size):
             self._roster.tell(Expected(worker, f"node-{worker // RANKS_PER_HOST:05d}.cluster.internal"))
-        await self._all_send(range(self._size), [Listen()] * self._size)
-        self._wire.take()
-        joins = [self._join(worker) for worker in range(self._size)]
-        return await self._world(range(self._size), joins)
+        for client in self._clients:
+            await self._roster.heard(client, Listen())
+        joins = [(worker, _join(worker)) for worker in range(self._size)]
+        with self._counting() as counts:
+            await self._form(joins)
+        return counts
 
     async def lose(self, lost: int) -> Counts:
         """Kill a worker, and form the next world."""
-        survivors = [worker for worker in range(self._size) if worker != lost]
-        accused = (Accused(lost, "closed its connections", True),)
-        joins = [self._join(worker, generation=1, trained=True, accused=accused, open=False) for worker in survivors]
-        before = time.process_time()
-        self._roster.tell(Finished(lost, "was killed by SIGKILL", True))
-        spent = time.process_time() - before
-        counts = await self._world(survivors, joins)
-        counts.seconds += spent
+        accused = (Accused(lost, "its process ended without saying goodbye", True),)
+        again = {"generation": 1, "trained": True, "accused": accused, "open": False}
+        joins = [(worker, _join(worker, **again)) for worker in range(self._size) if worker != lost]
+        with self._counting() as counts:
+            self._roster.tell(Finished(lost, "was killed by SIGKILL", True))
+            await self._form(joins)
         return counts
 
     async def close(self) -> None:
         """Cancel the timers of the roster."""
         await self._roster.close()
 
-    def _join(self, worker: int, **fields: Any) -> Join:
-        where = f"10.{worker >> 16}.{worker >> 8 & 255}.{worker & 255}"
-        contact = f"v1;id={secrets.token_hex(16)};host=node-{worker // RANKS_PER_HOST:05d};"
-        contact += f"unix=farandole-{secrets.token_hex(16)};tcp={where}:40123"
-        return Join(contact, 30.0, **fields)
-
-    async def _world(self, workers: Sequence[int], joins: Sequence[Join]) -> Counts:
-        before = time.process_time()
-        await self._all_send(workers, joins)
-        while self._wire.counts.answers < len(workers):
-            await asyncio.sleep(0)
-        counts = self._wire.take()
-        counts.seconds = time.process_time() - before - self._encoding
-        return counts
-
-    async def _all_send(self, workers: Sequence[int], messages: Sequence[Join] | Sequence[Listen]) -> None:
+    @contextmanager
+    def _counting(self) -> Iterator[Counts]:
+        self._counts = Counts()
+        for agent in self._agents:
+            agent.counts = self._counts
         began = time.process_time()
-        payloads = [encode(message) for message in messages]
-        self._encoding = time.process_time() - began
-        for number, (worker, payload) in enumerate(zip(workers, payloads, strict=True), 1):
-            self._wire.counts.received += 1
-            self._wire.counts.received_bytes += LENGTH_BYTES + len(payload)
+        yield self._counts
+        self._counts.seconds += time.process_time() - began
+
+    async def _form(self, joins: Sequence[tuple[int, Join]]) -> None:
+        """Let workers join, and wait until all of them have an answer."""
+        counts = self._counts
+        for number, (worker, join) in enumerate(joins, 1):
+            began = time.process_time()
+            payload = encode(join)
+            counts.received += 1
+            counts.received_bytes += LENGTH_BYTES + len(payload)
+            counts.seconds -= time.process_time() - began
             await self._roster.heard(self._clients[worker], self._codec.decode(payload))
             if number % self._together == 0:
                 await asyncio.sleep(0)
+        while counts.answers < len(joins):
+            await asyncio.sleep(0)
+
+
+def _join(worker: int, **fields: Any) -> Join:
+    address = f"10.{worker >> 16}.{worker >> 8 & 255}.{worker & 255}"
+    socket_name = f"farandole-{secrets.token_hex(16)}"
+    return Join(f"v1;id={secrets.token_hex(16)};unix={socket_name};tcp={address}:40123", 30.0, **fields)
 
 
 async def _run(size: int, together: int) -> tuple[Counts, Counts]:
@@ -170,14 +188,17 @@ def main() -> None:
     parser.add_argument("sizes", type=int, nargs="*", default=[64, 256, 1024])
     parser.add_argument("--rounds", type=int, default=5, help="number of runs of each row; times are their median")
     arguments = parser.parse_args()
-    print("| workers | joins at once | world | messages to the roster | bytes | from it | bytes | CPU, ms |")
-    print("|---:|---:|---|---:|---:|---:|---:|---:|")
+    print(
+        "| workers | joins at once | world | messages to the roster | bytes | from it | bytes | to agents | CPU, ms |"
+    )
+    print("|---:|---:|---|---:|---:|---:|---:|---:|---:|")
     for size in arguments.sizes:
         for together in (1, RANKS_PER_HOST, size):
             for world, counts in zip(("first", "after a loss"), measure(size, together, arguments.rounds), strict=True):
                 print(
                     f"| {size:,} | {together:,} | {world} | {counts.received:,} | {counts.received_bytes:,} | "
-                    f"{counts.sent:,} | {counts.sent_bytes:,} | {counts.seconds * 1e3:.1f} |",
+                    f"{counts.sent:,} | {counts.sent_bytes:,} | {counts.to_agents_bytes:,} | "
+                    f"{counts.seconds * 1e3:.1f} |",
                     flush=True,
                 )
 

@@ -19,3 +19,8 @@ def test_bytes_of_an_announcement_grow_with_the_square_of_the_workers() -> None:
     small, _ = measure(16, 16, rounds=1)
     large, _ = measure(64, 64, rounds=1)
     assert large.sent_bytes > 10 * small.sent_bytes
+
+
+def test_agents_get_the_table_of_a_world_once_for_eight_workers() -> None:
+    first, _ = measure(256, 8, rounds=1)
+    assert first.to_agents_bytes < first.sent_bytes / 6

@@ -154,6 +154,16 @@ class Relayed(msgspec.Struct, frozen=True, tag="relayed"):
 
     link: int
     data: bytes
+    kept: int = 0
+    """Number of bytes at the end of `data` that an agent keeps for `RelayedAgain`; 0: it keeps what it has kept."""
+
+
+class RelayedAgain(msgspec.Struct, frozen=True, tag="relayed-again"):
+    """Data of a relayed connection, to which the agent appends the bytes that it keeps. All workers of a host get the
+    same table of a world, so it is sent to their agent once."""
+
+    link: int
+    data: bytes
 
 
 class RelayCredit(msgspec.Struct, frozen=True, tag="relay-credit"):
@@ -435,12 +445,25 @@ class NotShipped(msgspec.Struct, frozen=True, tag="not-shipped"):
 
 
 Relay = Relayed | RelayCredit | RelayClosed
+RelayToAgent = Relay | RelayedAgain
 Answer = TaskEnded | Looked | PortsOpened | ConnectTried
 ToFiles = Offer | Piece
 FromFiles = Lacking | Received | Damaged | Shipped | NotShipped
 
 ToAgent = (
-    Start | Stop | Credit | End | SendSignal | Beat | Outlive | Task | Look | OpenPorts | TryConnect | Relay | ToFiles
+    Start
+    | Stop
+    | Credit
+    | End
+    | SendSignal
+    | Beat
+    | Outlive
+    | Task
+    | Look
+    | OpenPorts
+    | TryConnect
+    | RelayToAgent
+    | ToFiles
 )
 FromAgent = (
     Ready

@@ -11,7 +11,16 @@ from collections.abc import Callable
 
 from farandole.base.wire.address import format_address
 from farandole.control.agent.event_loop import Loop
-from farandole.control.agent.protocol import WINDOW, FromAgent, Relay, RelayClosed, RelayCredit, Relayed, RelayOpened
+from farandole.control.agent.protocol import (
+    WINDOW,
+    FromAgent,
+    RelayClosed,
+    RelayCredit,
+    Relayed,
+    RelayedAgain,
+    RelayOpened,
+    RelayToAgent,
+)
 
 _CHUNK = 64 * 1024
 _BACKLOG = 1024
@@ -44,6 +53,8 @@ class RosterRelay:
         self._say = say
         self._links: dict[int, _Link] = {}
         self._opened = 0
+        self._kept = b""
+        """Bytes that the launcher sends once for several connections."""
         self._serving = True
         """Whether there is a launcher."""
         self._listener = _listen_on_loopback()
@@ -67,13 +78,19 @@ class RosterRelay:
         self._serving = True
         self._listen_again()
 
-    def carry_out(self, message: Relay) -> None:
+    def carry_out(self, message: RelayToAgent) -> None:
         """Carry out an order about a connection, which may already be closed here."""
+        if isinstance(message, Relayed) and message.kept:
+            self._kept = message.data[-message.kept :]
         link = self._links.get(message.link)
         if link is None:
             return
         if isinstance(message, Relayed):
             link.unsent += message.data
+            self._send(link)
+        elif isinstance(message, RelayedAgain):
+            link.unsent += message.data
+            link.unsent += self._kept
             self._send(link)
         elif isinstance(message, RelayCredit):
             link.ahead -= message.count

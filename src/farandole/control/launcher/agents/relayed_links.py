@@ -1,5 +1,10 @@
 """The launcher's end of the relay from workers on other hosts to the roster (see
-`farandole.control.agent.roster_relay`)."""
+`farandole.control.agent.roster_relay`).
+
+The frames by which a roster announces a world end with the same long table for all workers. An agent gets the table
+once for all workers of its host: the end of a long frame that was sent to it is not sent again if the next long frame
+ends in the same way. This is seen from the bytes alone. The frames are not decoded.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +12,40 @@ import asyncio
 from collections.abc import Callable
 
 from farandole.base.wire.address import parse_address
-from farandole.control.agent.protocol import WINDOW, Relay, RelayClosed, RelayCredit, Relayed, RelayOpened, ToAgent
+from farandole.base.wire.frames import LARGEST_FRAME, LENGTH_BYTES, frame_length
+from farandole.control.agent.protocol import (
+    WINDOW,
+    Relay,
+    RelayClosed,
+    RelayCredit,
+    Relayed,
+    RelayedAgain,
+    RelayOpened,
+    ToAgent,
+)
 
 _CHUNK = 64 * 1024
+_WHOLE = 4 * 1024 * 1024
+"""Length in bytes of the longest frame that is passed on as a whole, which bounds the memory of both ends."""
+_GRAIN = 1024
+"""The end of a frame that may be repeated is a multiple of this length, in bytes: the beginnings of the frames of one
+world differ a little in length."""
+
+
+class KeptEnd:
+    """The end of a frame that an agent keeps, and that need not be sent to it again."""
+
+    def __init__(self) -> None:
+        self._end = b""
+
+    def message(self, link: int, frame: bytes) -> Relayed | RelayedAgain:
+        """Return the shortest message by which the agent gets a frame for one of its connections."""
+        beginning = len(frame) % _GRAIN
+        end = frame[beginning:]
+        if end and end == self._end:
+            return RelayedAgain(link, frame[:beginning])
+        self._end = end or self._end
+        return Relayed(link, frame, kept=len(end))
 
 
 class RelayedLinks:
@@ -25,6 +61,7 @@ class RelayedLinks:
         self._send = send
         self._links: dict[int, _Link] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._kept = KeptEnd()
 
     def handle(self, message: RelayOpened | Relay) -> None:
         """Handle an agent's message about a connection, which may already be over."""
@@ -78,13 +115,30 @@ class RelayedLinks:
         writer.close()
 
     async def _pass_down(self, link: _Link, reader: asyncio.StreamReader) -> None:
-        """Pass data from the roster to the worker."""
-        while data := await reader.read(_CHUNK):
+        """Pass data from the roster to the worker, frame by frame."""
+        try:
+            while True:
+                header = await reader.readexactly(LENGTH_BYTES)
+                length = frame_length(header, LARGEST_FRAME)
+                whole = length if length <= _WHOLE else 0
+                await self._pass_frame(link, header + await reader.readexactly(whole))
+                await self._pass_chunks(link, reader, length - whole)
+        except asyncio.IncompleteReadError:
+            return  # The roster has closed the connection. What remains of a frame is of no use to the worker.
+
+    async def _pass_frame(self, link: _Link, frame: bytes) -> None:
+        """Pass on a whole frame, or the beginning of a very long one."""
+        link.ahead += len(frame)
+        self._send(self._kept.message(link.number, frame))
+        await link.has_room()
+
+    async def _pass_chunks(self, link: _Link, reader: asyncio.StreamReader, length: int) -> None:
+        while length:
+            data = await reader.readexactly(min(length, _CHUNK))
+            length -= len(data)
             link.ahead += len(data)
             self._send(Relayed(link.number, data))
-            while link.ahead >= WINDOW:
-                link.credited.clear()
-                await link.credited.wait()
+            await link.has_room()
 
     def _forget(self, link: _Link) -> None:
         del self._links[link.number]
@@ -99,3 +153,9 @@ class _Link:
         self.credited = asyncio.Event()
         self.coming: asyncio.Queue[bytes] = asyncio.Queue()
         """Data from the worker, bounded by the agent's window; empty bytes: the worker has closed its end."""
+
+    async def has_room(self) -> None:
+        """Wait until the agent has passed on enough for more to be sent."""
+        while self.ahead >= WINDOW:
+            self.credited.clear()
+            await self.credited.wait()
