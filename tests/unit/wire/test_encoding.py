@@ -71,7 +71,7 @@ def test_invalid_message_is_refused(payload: bytes) -> None:
         codec.decode(payload)
 
 
-@pytest.mark.parametrize("text", ["{", '{"numbers": 3}', "[]"])
+@pytest.mark.parametrize("text", ["{", '{"numbers": 3}', "[]", '{"type": "\\udcff"}', '{"type": "\udcff"}'])
 def test_json_of_another_kind_is_refused(text: str) -> None:
     with pytest.raises(msgspec.DecodeError):
         encoding.decode_json(text, Nested)

@@ -65,8 +65,15 @@ def test_changed_frames_are_understood_or_refused(union: Any) -> None:
 
 @pytest.mark.parametrize(
     "payload",
-    [b"\x91" * 100_000, b"\x81" * 100_000, b"\xc7\x05\x01" + b"\x91" * 5, b"\xc7\x03\x01\x81\x80\x01", b"\x81\x80\x01"],
-    ids=["deep list", "deep map", "deep text", "map as key of text", "map as key"],
+    [
+        b"\x91" * 100_000,
+        b"\x81" * 100_000,
+        b"\xc7\x05\x01" + b"\x91" * 5,
+        b"\xc7\x03\x01\x81\x80\x01",
+        b"\x81\x80\x01",
+        encode({"type": "\udcff"}),
+    ],
+    ids=["deep list", "deep map", "deep text", "map as key of text", "map as key", "tag that is no UTF-8"],
 )
 @pytest.mark.parametrize("union", [rendezvous.FromWorker, queue.QueueRequest], ids=["roster", "queue"])
 def test_what_has_no_form_at_all_is_refused(union: Any, payload: bytes) -> None:

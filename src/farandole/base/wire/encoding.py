@@ -48,8 +48,8 @@ def decode(payload: bytes, kind: Any) -> Any:
     """
     try:
         return _decode(payload, kind)
-    except (RecursionError, UnicodeDecodeError, TypeError) as error:
-        # Nesting that is too deep, a text that is not UTF-8, and a key that cannot be one: msgspec lets them pass.
+    except (RecursionError, UnicodeError, TypeError) as error:
+        # Nesting that is too deep, text or a tag that is not UTF-8, a key that cannot be one: msgspec lets them pass.
         raise msgspec.DecodeError(str(error)) from error
 
 
@@ -123,9 +123,12 @@ def decode_json(text: bytes | str, kind: type[Value]) -> Value:
     """
     try:
         return msgspec.json.decode(text, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         try:
             plain = json.loads(text)
         except (ValueError, RecursionError):
             raise msgspec.DecodeError(str(error)) from None
-        return msgspec.convert(plain, kind, str_keys=True)
+        try:
+            return msgspec.convert(plain, kind, str_keys=True)
+        except UnicodeError as no_text:  # A tag that is not UTF-8.
+            raise msgspec.DecodeError(str(no_text)) from None

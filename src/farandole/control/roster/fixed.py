@@ -23,6 +23,7 @@ from farandole.control.roster.events import (
     HoldsState,
     Joined,
     JoinedTogether,
+    Leaves,
     Left,
     Lost,
     Place,
@@ -101,6 +102,8 @@ def _apply(state: FixedState, event: Event) -> Decision:
         return msgspec.structs.replace(state, state_held=True), (), reason
     if isinstance(event, Lost):
         return _lost(state, event)
+    if isinstance(event, Leaves):
+        return state, (), f"rank {event.worker} asks to leave, but the job has a fixed size: {event.why}"
     if isinstance(event, Failed):
         return state, (), f"rank {event.worker} reports that it failed: {event.exception}"
     if isinstance(event, Finished):

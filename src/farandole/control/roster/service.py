@@ -121,7 +121,7 @@ class RosterService:
         self._reported = reported
         self._log = log
         self._call = call
-        self._listener = Listener(secret, self.heard, self._closed, log, frame_limit, handshake_seconds)
+        self._listener = Listener(secret, self.heard, self.closed, log, frame_limit, handshake_seconds)
         self._connections = Connections(log)
         self._exit_deadlines = ExitDeadlines(lambda worker: self._happened(EndOverdue(worker)))
         self._hold_timer = HoldTimer(lambda kind: self._happened(HoldOver(kind)))
@@ -228,7 +228,7 @@ class RosterService:
         """Handle the messages that arrived while the service was paused."""
         for client, message in held:
             if message is None:
-                self._closed(client)
+                self.closed(client)
                 continue
             try:
                 await self._handle(client, message)
@@ -239,10 +239,14 @@ class RosterService:
 
     # --- messages of workers -------------------------------------------------------------------------------------
 
-    def _closed(self, client: Client) -> None:
+    def closed(self, client: Client) -> None:
+        """Handle the end of a worker's connection."""
         if self._held is not None:
             self._held.append((client, None))
-        elif self._connections.forget(client):
+            return
+        # A join that it sent just before is decided on first: its answer needs the connection, even if it is closed.
+        self._decide_on_joins()
+        if self._connections.forget(client):
             self._happened(Lost(client.worker))
 
     async def heard(self, client: Client, message: FromWorker) -> None:
@@ -283,7 +287,7 @@ class RosterService:
         older = self._connections.waiting.get(worker)
         if older is not None and message.again:
             # The worker has lost that connection; on this side, it may seem open for much longer.
-            self._closed(older)
+            self.closed(older)
         elif older is not None:
             twice = f"worker {worker} joined twice: do two processes, or two engines, use the same FARANDOLE_RANK?"
             await client.send(RequestRefused(twice))
