@@ -26,6 +26,7 @@ END_SECONDS = 5
 """Seconds in which pending answers have to be complete when the server ends."""
 MOST_STREAMS = 64
 """Maximum number of browsers at a time."""
+_MOST_DIGITS = 15
 _SLICES = 5
 """Number of times between two events that a stream checks whether the server is about to end."""
 
@@ -84,8 +85,7 @@ class Dashboard:
     async def _events(self, request: Request) -> Response:
         if self._streams >= MOST_STREAMS:
             return PlainTextResponse("too many browsers are connected\n", 503)
-        last = request.headers.get("last-event-id", "")
-        lines_from = int(last) if last.isascii() and last.isdecimal() else 0
+        lines_from = _line_number(request.headers.get("last-event-id", ""))
         stream = self._stream(request.query_params.get("job", ""), lines_from)
         return StreamingResponse(stream, media_type="text/event-stream")
 
@@ -112,6 +112,11 @@ class Dashboard:
         overview = self._overview.model()
         feed = self._overview.feed(job) if job else None
         return {**overview, "first": self._job, "job": None if feed is None else feed.model(lines_from)}
+
+
+def _line_number(text: str) -> int:
+    """Return the number of a line that a browser sends; 0 if it is not one that it can have received."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS else 0
 
 
 def make_server(source: JobSource, job: str, token: str, port: int, hosts: frozenset[str] | None) -> uvicorn.Server:
