@@ -64,6 +64,18 @@ std::vector<Completions::Opened> Completions::open(std::vector<Opening> openings
   return opened;
 }
 
+void Completions::withdraw(const std::vector<std::shared_ptr<Completion>>& opened) {
+  {
+    const base::MutexLock lock(mutex_);
+    for (const auto& completion : opened) {
+      free_name(completion);
+      table_.erase(completion->handle);
+      uncalled_ -= completion->callback != nullptr ? 1 : 0;
+    }
+  }
+  changed_.notify_all();
+}
+
 void Completions::forget_names() {
   const base::MutexLock lock(mutex_);
   names_.clear();

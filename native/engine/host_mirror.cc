@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "base/log.h"
 #include "engine/kinds/checks.h"
 #include "engine/pending.h"
 
@@ -25,6 +26,7 @@ bool is_in_place(Kind kind) { return row_of(kind).memory != Memory::kInput; }
 
 HostMirror::HostMirror(const device::Mark& ready, const collective::Group& group, Request& request)
     : gpu_(ready.gpu()),
+      stream_(ready.stream()),
       input_(request.input),
       output_(request.output),
       output_bytes_(output_bytes_of(request, group)) {
@@ -45,7 +47,24 @@ HostMirror::HostMirror(const device::Mark& ready, const collective::Group& group
   last_ = gpu_.mark_to_host();
 }
 
-HostMirror::~HostMirror() { gpu_.give_back(pinned_, std::move(last_)); }
+HostMirror::~HostMirror() {
+  if (is_copying()) {
+    try {
+      gpu_.delay(stream_, *last_);
+    } catch (const base::Error& error) {
+      base::log(base::Level::kWarning, -1, error.what());
+    }
+  }
+  gpu_.give_back(pinned_, std::move(last_));
+}
+
+bool HostMirror::is_copying() const noexcept {
+  try {
+    return !last_->is_reached();
+  } catch (const base::Error&) {
+    return false;  // the GPU has failed, and copies nothing more
+  }
+}
 
 device::MarkPointer HostMirror::deliver() {
   gpu_.copy_to_device(output_, pinned_.memory + output_offset_, output_bytes_);

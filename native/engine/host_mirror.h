@@ -18,7 +18,9 @@ class HostMirror {
   // Begins to copy the input, as soon as the mark is reached. From then on the request's memory is pinned host memory.
   // The output is not written before that mark, either.
   HostMirror(const device::Mark& ready, const collective::Group& group, Request& request);
-  // What is being copied still may be: the pinned memory is not used by others before that.
+  // What is being copied still may be, when the request is refused after all or the world ends: the pinned memory is
+  // not used by others before that, and the stream that the request came from, in whose order its tensors are freed,
+  // waits for it.
   ~HostMirror();
   HostMirror(const HostMirror&) = delete;
   HostMirror& operator=(const HostMirror&) = delete;
@@ -33,7 +35,10 @@ class HostMirror {
   void withdraw(Request& request) const noexcept;
 
  private:
+  bool is_copying() const noexcept;
+
   device::Gpu& gpu_;
+  const device::Stream stream_;  // that the request came from
   // Both are in device memory.
   const void* const input_;
   void* const output_;

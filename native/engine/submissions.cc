@@ -25,6 +25,8 @@ std::string pair_of(const Signature& signature) {
   return " (" + std::to_string(signature.root) + " to " + std::to_string(signature.peer) + ")";
 }
 
+bool is_on_host(const Request& request) { return request.signature.memory == backend::MemoryKind::kHost; }
+
 std::string key_of(uint32_t group, const std::string& name) { return std::to_string(group) + "/" + name; }
 
 }  // namespace
@@ -38,6 +40,7 @@ Submissions::Submissions(Completions& completions, std::span<const backend::Row*
 void Submissions::begin_world(transport::Mesh& mesh, const Group& world) {
   const base::MutexLock lock(mutex_);
   mesh_ = &mesh;
+  ++worlds_;
   queue_.clear();
   wake_heuristic_ = {};
   sleeps_briefly_ = false;
@@ -84,45 +87,46 @@ void Submissions::leave() {
   }
 }
 
-// Without the mutex where the driver is called: it may take its time to allocate memory.
-std::vector<Submissions::Begun> Submissions::begin_on_gpus(std::vector<Request>& requests) {
-  const auto is_on_host = [](const Request& request) { return request.signature.memory == backend::MemoryKind::kHost; };
-  if (std::ranges::all_of(requests, is_on_host)) {
-    return {};
+std::vector<Handle> Submissions::submit(std::vector<Request> requests, bool waits_at_once) {
+  if (!std::ranges::all_of(requests, is_on_host)) {
+    return submit_on_gpus(std::move(requests), waits_at_once);
   }
-  std::vector<Begun> begun(requests.size());
-  DeviceInputs inputs(gpus_);
-  for (size_t i = 0; i < requests.size(); ++i) {
-    if (is_on_host(requests[i])) {
-      continue;
-    }
-    Group group;
-    backend::Selection selection;
-    {
-      const base::MutexLock lock(mutex_);
-      if (ended_) {
-        throw *ended_;
-      }
-      selection = check(requests[i]);
-      group = groups_.at(requests[i].group);
-    }
-    if (selection.through_host || selection.row->capabilities.launches) {
-      begun[i].ready = inputs.ready(requests[i]);
-    }
-    if (selection.through_host) {
-      begun[i].mirror = std::make_unique<HostMirror>(*begun[i].ready, group, requests[i]);
-    }
-  }
-  return begun;
+  const base::MutexLock lock(mutex_);
+  return enqueue(admit(std::move(requests)), waits_at_once);
 }
 
-std::vector<Handle> Submissions::submit(std::vector<Request> requests, bool waits_at_once) {
-  const int64_t now = base::now_ns();
-  std::vector<Begun> begun = begin_on_gpus(requests);
-  const base::MutexLock lock(mutex_);
+// The GPUs begin when nothing but a GPU, or the end of the world meanwhile, is left to refuse the call: its tensors may
+// be freed as soon as it is refused.
+std::vector<Handle> Submissions::submit_on_gpus(std::vector<Request> requests, bool waits_at_once) {
+  Admitted admitted;
+  {
+    const base::MutexLock lock(mutex_);
+    admitted = admit(std::move(requests));
+  }
+  std::vector<std::shared_ptr<Completion>> opened;
+  opened.reserve(admitted.requests.size());
+  for (const auto& pending : admitted.requests) {
+    opened.push_back(pending->completion);
+  }
+  try {
+    begin_on_gpus(admitted);
+    const base::MutexLock lock(mutex_);
+    check_world(admitted);
+    for (const auto& pending : admitted.requests) {
+      check(pending->request);
+    }
+    return enqueue(std::move(admitted), waits_at_once);
+  } catch (...) {
+    completions_.withdraw(opened);
+    throw;
+  }
+}
+
+Submissions::Admitted Submissions::admit(std::vector<Request> requests) {
   if (ended_) {
     throw *ended_;
   }
+  const int64_t now = base::now_ns();
   std::vector<Completions::Opening> openings;
   openings.reserve(requests.size());
   for (Request& request : requests) {
@@ -140,27 +144,73 @@ std::vector<Handle> Submissions::submit(std::vector<Request> requests, bool wait
   if (opened.size() < requests.size()) {
     refuse_name(requests[taken]);
   }
-  const bool comes_back = !waits_at_once && !opened.empty() &&
-                          wake_heuristic_.submit(base::now_ns(), opened.front().handle, opened.size()) &&
-                          sleeps_briefly_;
-  std::vector<Handle> handles;
-  handles.reserve(requests.size());
+  Admitted admitted{.requests = {}, .world = worlds_};
+  admitted.requests.reserve(requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {
-    Request& request = requests[i];
-    joining_ |= request.signature.kind == Kind::kJoin;
-    if (request.signature.kind == Kind::kRemoveGroup) {
-      closing_groups_.insert(static_cast<uint32_t>(request.signature.shape.at(0)));
-    }
-    handles.push_back(opened[i].handle);
     auto pending = std::make_unique<Pending>();
     pending->completion = std::move(opened[i].completion);
-    pending->request = std::move(request);
+    pending->request = std::move(requests[i]);
     pending->submitted_ns = now;
-    pending->is_waited_for = waits_at_once || comes_back;
-    if (!begun.empty()) {
-      pending->ready = std::move(begun[i].ready);
-      pending->mirror = std::move(begun[i].mirror);
+    admitted.requests.push_back(std::move(pending));
+  }
+  return admitted;
+}
+
+void Submissions::check_world(const Admitted& admitted) const {
+  if (ended_) {
+    throw *ended_;
+  }
+  if (worlds_ != admitted.world) {
+    throw Error(Code::kShutDown, "the world ended, and another one began, while a request was being submitted");
+  }
+}
+
+// Without the mutex where the driver is called: it may take its time to allocate memory.
+// No copy begins before all requests have been looked at.
+void Submissions::begin_on_gpus(const Admitted& admitted) {
+  struct OnGpu {
+    Pending& pending;
+    backend::Selection selection;
+    Group group;
+  };
+  std::vector<OnGpu> on_gpus;
+  {
+    const base::MutexLock lock(mutex_);
+    check_world(admitted);
+    for (const auto& pending : admitted.requests) {
+      if (!is_on_host(pending->request)) {
+        on_gpus.push_back({*pending, check(pending->request), groups_.at(pending->request.group)});
+      }
     }
+  }
+  DeviceInputs inputs(gpus_);
+  for (const auto& [pending, selection, group] : on_gpus) {
+    if (selection.through_host || selection.row->capabilities.launches) {
+      pending.ready = inputs.ready(pending.request);
+    }
+  }
+  for (const auto& [pending, selection, group] : on_gpus) {
+    if (selection.through_host) {
+      pending.mirror = std::make_unique<HostMirror>(*pending.ready, group, pending.request);
+    }
+  }
+}
+
+std::vector<Handle> Submissions::enqueue(Admitted admitted, bool waits_at_once) {
+  std::vector<Handle> handles;
+  handles.reserve(admitted.requests.size());
+  for (const auto& pending : admitted.requests) {
+    handles.push_back(pending->completion->handle);
+  }
+  const bool comes_back = !waits_at_once && !handles.empty() &&
+                          wake_heuristic_.submit(base::now_ns(), handles.front(), handles.size()) && sleeps_briefly_;
+  for (auto& pending : admitted.requests) {
+    const Signature& signature = pending->request.signature;
+    joining_ |= signature.kind == Kind::kJoin;
+    if (signature.kind == Kind::kRemoveGroup) {
+      closing_groups_.insert(static_cast<uint32_t>(signature.shape.at(0)));
+    }
+    pending->is_waited_for = waits_at_once || comes_back;
     queue_.push_back(std::move(pending));
   }
   if (!waits_at_once && !comes_back) {

@@ -65,7 +65,8 @@ def test_two_calls_of_one_name_in_turns(world):
 
 @pytest.mark.needs("handles")
 def test_name_in_flight_is_refused_and_the_first_call_goes_on(world, front):
-    if front not in QUICK:
+    """On a GPU nothing of the refused call has begun, whose tensor is freed at once."""
+    if front not in (*QUICK, "torch-fakegpu", "torch-nccl"):
         pytest.skip(NOT_QUICK)
 
     def body(front):

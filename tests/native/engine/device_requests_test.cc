@@ -230,6 +230,49 @@ TEST_F(DeviceRequests, WhatCannotBeIsRefusedAtTheCall) {
   });
 }
 
+// Streams run when someone waits for them: a copy that has begun needlessly would find freed memory.
+TEST_F(DeviceRequests, TensorsOfACallThatIsRefusedCanBeFreed) {
+  gpu_fake::fake_gpu_time("lazy", 1, 0);
+  in_world(World::kShm, 1, staged(), [](int, Engine& engine) {
+    Program program(0);
+    const Tensor tensor(program, counting(3, 1));
+    launch(engine, program, engine.submit({allreduce_on_gpu(program, "first", tensor, tensor)}));
+    const auto check_refusal = [&](const char* name, const auto& change, const char* reason) {
+      // Too large for the pinned memory that is there already, and for each other's.
+      Tensor one(program, size_t{1} << 15);
+      Tensor other(program, size_t{1} << 16);
+      std::vector<engine::Request> requests = {allreduce_on_gpu(program, "one", one, one),
+                                               allreduce_on_gpu(program, name, other, other)};
+      change(requests[1]);
+      try {
+        engine.submit(requests);
+        ADD_FAILURE() << "taken, and not refused for " << reason;
+      } catch (const Error& error) {
+        EXPECT_NE(std::string(error.what()).find(reason), std::string::npos) << error.what();
+      }
+      one.free_in_order();
+      other.free_in_order();
+    };
+    const auto nothing = [](const engine::Request&) {};
+    gpu_fake::fake_gpu_hold(program.stream());
+    const Handle flying = engine.submit({allreduce_on_gpu(program, "flying", tensor, tensor)}).front();
+    check_refusal("flying", nothing, "the same name");
+    check_refusal("one", nothing, "the same name");
+    check_refusal("other", [](engine::Request& request) { request.device = 1; }, "not of GPU 1");
+    check_refusal("other", [](engine::Request& request) { request.group = 9; }, "the process set provided");
+    // The copy of the first one has begun when this is seen.
+    gpu_fake::fake_gpu_fail("cuMemHostAlloc", 2, gpu_fake::kOutOfMemory);
+    check_refusal("other", nothing, "allocating pinned host memory");
+    gpu_fake::fake_gpu_release(program.stream());
+    launch(engine, program, {flying});
+    EXPECT_EQ(tensor.read(), (std::vector<float>{1, 2, 3}));
+    // Nothing of them remains: neither names nor callbacks, which leaving would wait for.
+    launch(engine, program, engine.submit({allreduce_on_gpu(program, "one", tensor, tensor)}));
+    launch(engine, program, engine.submit({allreduce_on_gpu(program, "other", tensor, tensor)}));
+    EXPECT_EQ(tensor.read(), (std::vector<float>{1, 2, 3}));
+  });
+}
+
 TEST_F(DeviceRequests, AGpuThatFailsEndsTheWorldOnAllRanksWithTheDriversWords) {
   std::barrier both(2);
   in_world(World::kShm, 2, staged(), [&](int rank, Engine& engine) {

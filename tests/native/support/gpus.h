@@ -76,7 +76,7 @@ class Tensor {
   // A kernel in the program's stream writes these values, when the stream comes to it.
   Tensor(Program& program, std::vector<float> values) : Tensor(program, values.size()) { compute(std::move(values)); }
   ~Tensor() {
-    if (count_ > 0) {
+    if (address_ != 0) {
       program_.make_current();
       EXPECT_EQ(gpu_fake::cuMemFree_v2(address_), gpu_fake::kSuccess);
     }
@@ -101,6 +101,12 @@ class Tensor {
     program_.make_current();
     EXPECT_EQ(gpu_fake::fake_gpu_enqueue(program_.stream(), "compute", run, new Kernel{address_, std::move(values)}),
               gpu_fake::kSuccess);
+  }
+
+  // Frees the memory when the program's stream comes to it, as frameworks do.
+  void free_in_order() {
+    program_.make_current();
+    EXPECT_EQ(gpu_fake::cuMemFreeAsync(std::exchange(address_, 0), program_.stream()), gpu_fake::kSuccess);
   }
 
   // What a kernel in the program's stream finds when the stream comes to it.
