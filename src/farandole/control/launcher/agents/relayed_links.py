@@ -27,6 +27,8 @@ from farandole.control.agent.protocol import (
 _CHUNK = 64 * 1024
 _WHOLE = 4 * 1024 * 1024
 """Length in bytes of the longest frame that is passed on as a whole, which bounds the memory of both ends."""
+_OWN = 256
+"""Number of bytes at the beginning of a frame that may be its own, such as the numbers of a worker."""
 _GRAIN = 1024
 """The end of a frame that may be repeated is a multiple of this length, in bytes: the beginnings of the frames of one
 world differ a little in length."""
@@ -40,12 +42,13 @@ class KeptEnd:
 
     def message(self, link: int, frame: bytes) -> Relayed | RelayedAgain:
         """Return the shortest message by which the agent gets a frame for one of its connections."""
-        beginning = len(frame) % _GRAIN
+        length = max(0, len(frame) - _OWN) // _GRAIN * _GRAIN
+        beginning = len(frame) - length
         end = frame[beginning:]
         if end and end == self._end:
             return RelayedAgain(link, frame[:beginning])
         self._end = end or self._end
-        return Relayed(link, frame, kept=len(end))
+        return Relayed(link, frame, kept=length)
 
 
 class RelayedLinks:
