@@ -1,11 +1,12 @@
-"""Requests of browsers that were changed by chance get an answer of the dashboard, never an error of its program.
+"""Requests and timelines that were changed by chance get an answer of the dashboard, never an error of its program.
 
-The chance is the same in each run. FARANDOLE_FUZZ_FRAMES: how many requests; `make fuzz` takes more.
+The chance is the same in each run. FARANDOLE_FUZZ_FRAMES: how many of each; `make fuzz` takes more.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 from collections.abc import MutableMapping
@@ -16,11 +17,12 @@ import pytest
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
-from mutations import change_bytes
+from mutations import change_bytes, mutated
 from played_dashboard import TOKEN, PlayedSource
 
 from farandole.control.dashboard.access import Gate
 from farandole.control.dashboard.app import Dashboard
+from farandole.control.dashboard.timeline_window import spans_of, window_model
 
 REQUESTS = int(os.environ.get("FARANDOLE_FUZZ_FRAMES", "400"))
 PORT = 4000
@@ -91,3 +93,17 @@ def test_changed_requests_are_answered(seed: int) -> None:
     codes = asyncio.run(run())
     assert codes <= CODES
     assert {200, 400, 401, 404} <= codes
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_changed_timelines_are_drawn(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(REQUESTS):
+        lines = []
+        for at in range(8):
+            record = {"name": "ALLREDUCE", "ph": "BE"[at % 2], "pid": 1, "tid": 0, "ts": 10.0 * at}
+            text = json.dumps(mutated(record, rng, keep=()) if rng.random() < 0.3 else record)
+            lines.append(maybe_changed(text.encode(), rng).decode(errors="replace") + ",")
+        window = window_model(spans_of(lines))
+        # As the browser gets it, which reads no NaN.
+        json.dumps(window, allow_nan=False)

@@ -6,16 +6,29 @@ read, so a span may have begun before the part that is read.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import msgspec
+
+from farandole.base.wire.encoding import decode_json
 
 READ_BYTES = 1 << 20
 WINDOW_SECONDS = 5.0
 MOST_LANES = 32
 MOST_SPANS = 250
 """Maximum number of spans of a lane; if there are more, spans that lie close together are merged."""
+
+
+class _Record(msgspec.Struct):
+    """A record of the timeline, which any program may have written. The fields are those of Chrome's format."""
+
+    ph: str
+    pid: int
+    tid: int
+    ts: float
+    name: str = ""
 
 
 class Span(NamedTuple):
@@ -43,22 +56,20 @@ def read_end(path: str) -> list[str]:
 def spans_of(lines: Iterable[str]) -> dict[int, list[Span]]:
     """Return the spans of each rank, in microseconds of the trace, from lines with one record each."""
     spans: dict[int, list[Span]] = {}
-    open_spans: dict[tuple[int, int], list[tuple[str, float]]] = {}
+    open_spans: dict[tuple[int, int], list[_Record]] = {}
     for line in lines:
         try:
-            record = json.loads(line.rstrip().rstrip(","))
-        except ValueError:
-            continue  # A bracket, or the line at which the window begins.
-        if not isinstance(record, dict) or record.get("ph") not in ("B", "E"):
-            continue
-        track = record["pid"], record["tid"]
-        if record["ph"] == "B":
-            open_spans.setdefault(track, []).append((record["name"], record["ts"]))
-        elif begun := open_spans.get(track):
-            name, begin = begun.pop()
-            if not begun:  # Only the outermost: what is in it is a part of it.
-                span = Span(begin, record["ts"], name.startswith("NEGOTIATE_"))
-                spans.setdefault(record["tid"], []).append(span)
+            record = decode_json(line.rstrip().rstrip(","), _Record)
+        except msgspec.DecodeError:
+            continue  # A bracket, the line at which the window begins, or a record of another kind.
+        track = record.pid, record.tid
+        if record.ph == "B":
+            open_spans.setdefault(track, []).append(record)
+        elif record.ph == "E" and (begun := open_spans.get(track)):
+            first = begun.pop()
+            if not begun and first.ts <= record.ts:  # Only the outermost: what is in it is a part of it.
+                span = Span(first.ts, record.ts, first.name.startswith("NEGOTIATE_"))
+                spans.setdefault(record.tid, []).append(span)
     return spans
 
 

@@ -11,9 +11,10 @@ POLL_SECONDS = 0.2
 _PIECE_BYTES = 1024 * 1024
 
 # The launcher's prefix of workers' output, with or without a timestamp before it and colours around it.
-_PREFIX = re.compile(r"^(?:\x1b\[[\d;]*m)*[^\[<]*\[(\d+)\]<std(out|err)>:")
+_PREFIX = re.compile(r"^(?:\x1b\[[\d;]*m)*[^\[<]*\[(\d{1,9})\]<std(out|err)>:")
 # Identical output of several ranks is printed once, below such a line; see `farandole.control.launcher.output.alike`.
-_ALIKE = re.compile(r"\d+ ranks \((\d[\d, -]*)\) printed:\s*$")
+_RUN = r"\d{1,9}(?:-\d{1,9})?"
+_ALIKE = re.compile(rf"\d+ ranks \(({_RUN}(?:, {_RUN})*)\) printed:\s*$")
 MARK_OF_ALIKE = "    | "
 _COLOR = re.compile(r"\x1b\[[\d;]*m")
 
