@@ -16,7 +16,9 @@ import pytest
 # Settings of farandole and Horovod, and variables that launchers and batch systems set for jobs.
 _FOREIGN = re.compile(r"(FARANDOLE|HOROVOD|OMPI|PMIX|PMI|MPI|I_MPI|SLURM|LSB|TORCHELASTIC|XDG)_.*|KUBECONFIG")
 # What is said to the tests themselves, from `FARANDOLE_EXPLORE=brief make test` to the library that they load.
-_OF_TESTS = re.compile(r"FARANDOLE_(EXPLORE|LARGE_TESTS|LIBRARY|PEERS|.*_KILLS|.*_SEEDS|TAKE_OVERS|TRACES|WHEEL)")
+_OF_TESTS = re.compile(
+    r"FARANDOLE_(EXPLORE|FUZZ_FRAMES|LARGE_TESTS|LIBRARY|PEERS|.*_KILLS|.*_SEEDS|TAKE_OVERS|TRACES|WHEEL)"
+)
 # Variables and folders of caches that cost minutes to fill again, and that no farandole reads.
 _CACHES = {"CCACHE_DIR": "ccache", "PIP_CACHE_DIR": "pip", "FARANDOLE_TEST_CACHE": "farandole-tests"}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from farandole.control.cli.main import main
 
 SHOW_PLACES = """\
 import os
+import re
 from farandole.control.agent.cache import default_directory
 from farandole.worker.core import user_files
 from farandole.control.jobs.places import default_place
@@ -52,3 +54,15 @@ def test_what_is_planted_is_not_found(
         assert os.environ["FARANDOLE_EXPLORE"] == "brief"
         assert main(["jobs"]) == 0
     assert capsys.readouterr().err == "no job is running\n"
+
+
+def test_settings_that_tests_read_reach_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    tests = Path(__file__).parents[2]
+    sources = "".join(path.read_text() for path in tests.rglob("test_*.py"))
+    settings = set(re.findall(r'environ\.get\("(FARANDOLE_[A-Z_]+)"', sources)) - {"FARANDOLE_RANK"}
+    assert "FARANDOLE_FUZZ_FRAMES" in settings
+    with monkeypatch.context() as changed:
+        changed.setattr(os, "environ", os.environ.copy())
+        os.environ |= dict.fromkeys(settings, "given")
+        leave_machine_state().rmdir()
+        assert {name for name in settings if os.environ.get(name) != "given"} == set()
