@@ -72,7 +72,7 @@ class FakeGpu(NamedTuple):
             return driver
         torch.utils.rename_privateuse1_backend(DEVICE)
         torch.ops.load_library(self.device)
-        torch._register_device_module(DEVICE, _device_module(torch, driver.device_count()))
+        torch._register_device_module(DEVICE, _device_module(torch, driver))
         torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
         return driver
 
@@ -124,6 +124,19 @@ class Driver:
         self.library.cuDeviceGetCount(ctypes.byref(found))
         return found.value
 
+    def memory(self, device: int) -> tuple[int, int]:
+        """Return how many bytes of a device are free, and how many it has."""
+        free, total, context = ctypes.c_size_t(0), ctypes.c_size_t(0), ctypes.c_void_p()
+        for function, arguments in (
+            ("cuDevicePrimaryCtxRetain", (ctypes.byref(context), device)),
+            ("cuCtxPushCurrent_v2", (context,)),
+            ("cuMemGetInfo_v2", (ctypes.byref(free), ctypes.byref(total))),
+            ("cuCtxPopCurrent_v2", (None,)),
+            ("cuDevicePrimaryCtxRelease_v2", (device,)),
+        ):
+            assert getattr(self.library, function)(*arguments) == 0, function
+        return free.value, total.value
+
     def reset_counts(self) -> None:
         """Set the counters of operations to 0."""
         self.library.fake_gpu_reset_counts()
@@ -141,10 +154,11 @@ class Driver:
         self.library.fake_gpu_release(ctypes.c_void_p(stream.native_handle))
 
 
-def _device_module(torch: ModuleType, devices: int) -> ModuleType:
+def _device_module(torch: ModuleType, driver: Driver) -> ModuleType:
     """Return the module `torch.<device>` that PyTorch requires."""
     module = ModuleType(f"torch.{DEVICE}")
     accelerator = torch.accelerator
+    devices = driver.device_count()
     module.is_available = lambda: devices > 0  # type: ignore[attr-defined]
     module.device_count = lambda: devices  # type: ignore[attr-defined]
     module.current_device = accelerator.current_device_index  # type: ignore[attr-defined]
@@ -155,6 +169,7 @@ def _device_module(torch: ModuleType, devices: int) -> ModuleType:
     module.Event = lambda: torch.Event(DEVICE)  # type: ignore[attr-defined]
     module.stream = lambda stream: stream  # type: ignore[attr-defined]
     module.synchronize = accelerator.synchronize  # type: ignore[attr-defined]
+    module.mem_get_info = lambda device: driver.memory(torch.device(device).index)  # type: ignore[attr-defined]
     module._is_in_bad_fork = lambda: False  # type: ignore[attr-defined]
     module.manual_seed_all = lambda seed: None  # type: ignore[attr-defined]
     module.get_amp_supported_dtype = lambda: [torch.float16, torch.bfloat16]  # type: ignore[attr-defined]

@@ -46,9 +46,10 @@ def part(
     id_: AttemptId = ID,
     layout: str = "same",
     timeout: float = WAIT_SECONDS,
+    wait_for_copies: Callable[[], None] = lambda: None,
 ) -> Part:
     manifest = Manifest(step=id_.step, epoch=0, world=writers, format="bin", files=(), tensors={}, plain=[1])
-    return Part(id_, rank, writers, manifest, layout, write or writes(rank, writers), timeout)
+    return Part(id_, rank, writers, manifest, layout, wait_for_copies, write or writes(rank, writers), timeout)
 
 
 def run_all(attempts: Sequence[Attempt]) -> list[Complete | AttemptDropped | None]:
@@ -130,6 +131,21 @@ def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (outcome,) = run_all([Attempt(Store(tmp_path / "file"), part(0, 1))])
     assert "Not a directory" in str(outcome)
+
+
+def test_copies_are_waited_for_although_nothing_can_be_written(tmp_path: Path) -> None:
+    waits: list[str] = []
+    (tmp_path / "file").touch()
+    run_all([Attempt(Store(tmp_path / "file"), part(0, 1, wait_for_copies=lambda: waits.append("waited")))])
+    assert waits == ["waited"]
+
+
+def test_copies_that_fail_drop_the_attempt(store: Store) -> None:
+    def fail() -> None:
+        raise OSError("the copy has failed")
+
+    (outcome,) = run_all([Attempt(store, part(0, 1, wait_for_copies=fail))])
+    assert "the copy has failed" in str(outcome)
 
 
 def test_shards_of_a_dead_job_are_not_mixed_in(store: Store) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, MutableMapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -58,14 +58,16 @@ class Checkpoint(CheckpointBase):
                 on_gpus.setdefault(source.device, []).append((copy, source))
             else:
                 copy.copy_(source)
-        events = [_begin_copies(device, pairs) for device, pairs in on_gpus.items()]
+        on_their_way = [_begin_copies(device, pairs) for device, pairs in on_gpus.items()]
 
         def wait() -> None:
             try:
-                for event in events:
-                    event.synchronize()
+                for each in on_their_way:
+                    each.copied.synchronize()
             except RuntimeError as error:
                 raise OSError(f"the copy from the memory of a GPU has failed: {error}") from error
+            finally:
+                on_their_way.clear()
 
         return copies, wait
 
@@ -115,19 +117,46 @@ def _is_on_gpu(tensor: torch.Tensor) -> bool:
     return tensor.is_cuda or tensor.device.type in RAW_STREAMS
 
 
-def _begin_copies(device: torch.device, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> Any:
-    """Begin to copy tensors from a GPU, each to a buffer of pinned memory; return an event that marks their end.
+class _OnTheirWay(NamedTuple):
+    """Copies from a GPU that have been begun.
 
-    Later work in the current stream runs after the copies, so it may change the tensors.
+    Attributes:
+        copied: the event that marks their end.
+        snapshot: the GPU's memory that they are made of, which must live until then; empty if that is the training's.
+    """
+
+    copied: Any
+    snapshot: Sequence[torch.Tensor]
+
+
+def _begin_copies(device: torch.device, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> _OnTheirWay:
+    """Begin to copy tensors from a GPU, each to a buffer of pinned memory.
+
+    Later work in the current stream may change the tensors: it runs after a copy within the GPU or, if there is no room
+    for that, after the copies to the host, which take much longer.
     """
     backend = getattr(torch, device.type)
     current, side = backend.current_stream(device), backend.Stream(device=device)
+    sources = [source for _, source in pairs]
+    has_room = _has_room(device, sum(source.nbytes for source in sources))
+    snapshot = [source.clone(memory_format=torch.contiguous_format) for source in sources] if has_room else []
     side.wait_stream(current)
     with backend.stream(side):
-        for copy, source in pairs:
+        for (copy, _), source in zip(pairs, snapshot or sources, strict=True):
             copy.copy_(source, non_blocking=True)
-    current.wait_stream(side)
-    return side.record_event()
+    if not has_room:
+        current.wait_stream(side)
+    return _OnTheirWay(side.record_event(), snapshot)
+
+
+def _has_room(device: torch.device, nbytes: int) -> bool:
+    """Return whether a checkpoint can take memory of a GPU that the training does not need.
+
+    Memory that PyTorch's allocator keeps does not count as free, because the training has needed it before. Of what is
+    free, half is left to others.
+    """
+    free, _ = getattr(torch, device.type).mem_get_info(device)
+    return bool(free >= 2 * nbytes)
 
 
 def _buffer(before: Any, source: torch.Tensor) -> torch.Tensor:

@@ -197,11 +197,10 @@ class CheckpointBase(ABC):
         pieces, wait_for_copies = self._snapshot(tensors, manifest.tensors, rank)
 
         def write(folder: Path) -> tuple[str, ...]:
-            wait_for_copies()
             return self._format.write(folder, rank, writers, pieces)
 
         layout = hashlib.sha256(msgspec.json.encode(manifest.tensors)).hexdigest()
-        return Part(attempt, rank, writers, manifest, layout, write, self._patience)
+        return Part(attempt, rank, writers, manifest, layout, wait_for_copies, write, self._patience)
 
     def _snapshot(
         self, tensors: Tensors, entries: Mapping[str, TensorEntry], rank: int

@@ -57,6 +57,8 @@ class Part:
         writers: the number of ranks that write.
         manifest: the manifest of the whole checkpoint, without its files; only rank 0's is used.
         layout: digest of the contents of all files.
+        wait_for_copies: a function that waits until the tensors are copied, and releases what the copies need; raises
+            OSError. It is called first, whatever becomes of the attempt.
         write: a function that writes this rank's files into a folder and returns their names; raises OSError.
         timeout: seconds that rank 0 waits for the others if no data arrives.
     """
@@ -66,6 +68,7 @@ class Part:
     writers: int
     manifest: Manifest
     layout: str
+    wait_for_copies: Callable[[], None]
     write: Callable[[Path], tuple[str, ...]]
     timeout: float
 
@@ -107,6 +110,7 @@ class Attempt:
         """
         part = self._part
         try:
+            part.wait_for_copies()
             if part.rank == 0:
                 self._store.begin(part.attempt)
             _make(self._folder)
