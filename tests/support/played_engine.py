@@ -31,15 +31,16 @@ class Fabric:
             if job.workers[worker].killed or job.workers[worker].over:
                 self.end(rank, rank, "is not there")
 
-    def end(self, by: int, rank: int | None, how: str, certain: bool = True) -> None:
+    def end(self, by: int, rank: int | None, how: str, certain: bool = True, has_failed: bool = False) -> None:
         """End the world; each rank that is linked to the one that ends it detects this later. Only the first end has an
         effect.
         """
         if self._is_over:
             return
         self._is_over = True
+        cause = Cause(rank, how, certain, has_failed)
         for other in self.linked() if by in self.linked() else ():
-            self._job.later(lambda other=other: self.notice(other, Cause(rank, how, certain)))  # type: ignore[misc]
+            self._job.later(lambda other=other: self.notice(other, cause))  # type: ignore[misc]
 
     def notice(self, rank: int, cause: Cause) -> None:
         """Notify a rank of the end."""
@@ -106,6 +107,13 @@ class Engine:
         cause, own_rank = Cause(rank if rank >= 0 else None, why, certain), fabric.workers.index(self._worker.number)
         fabric.end(own_rank, *cause)
         fabric.notice(own_rank, cause)
+
+    def fail(self) -> None:
+        """End the world because of an error in this engine, as one of NCCL is."""
+        if self._fabric is not None and not self.forming:
+            cause = Cause(self._rank, "has failed", certain=False, has_failed=True)
+            self._fabric.end(self._rank, *cause)
+            self._fabric.notice(self._rank, cause)
 
     def leave(self, seconds: float) -> None:
         """Leave gracefully."""

@@ -116,6 +116,13 @@ class Job:
         self.leaving.add(number)
         self.happens(Drained((number,), "the test wants it"))
 
+    def fail(self, number: int) -> None:
+        """Have a worker's engine fail; the worker lives."""
+        engine = self.workers[number].engine
+        if engine is not None:
+            self.tell(f"the engine of worker {number} fails")
+            engine.fail()
+
     def evict(self, number: int) -> None:
         """Exclude a worker; it is killed some time later."""
         self.leaving.add(number)

@@ -98,7 +98,6 @@ class Soak:
             variables |= {"FARANDOLE_ELASTIC_STATE_AT_ONCE": "0"} if seed % 2 else {}
         self.job = ElasticJob(nursery, Limits(1, MOST, timeout=60.0), variables)
         self.living: list[int] = []
-        self._suspects: set[int] = set()
         self.counts: Counter[str] = Counter()
 
     def run(self, events: int) -> list[Ended]:
@@ -129,7 +128,6 @@ class Soak:
 
     def _end(self) -> list[Ended]:
         self._wait_for_world()
-        self._drop_excluded()
         (Path(self._directory.name) / "stop").touch()
         return [
             Ended(size, step, digest, [Holdings(*each) for each in held])
@@ -245,9 +243,8 @@ class Soak:
         return "a GPU breaks"
 
     def _nccl_error(self) -> str:
-        worker = self._random.choice(self.living)
-        self._order(worker, "async_error")
-        self._suspects.add(worker)
+        """Have a worker's NCCL report an error, which costs no worker."""
+        self._order(self._random.choice(self.living), "async_error")
         return "an error of NCCL"
 
     def _hang_in_init(self) -> str:
@@ -310,21 +307,7 @@ class Soak:
             self._look_for_ends()
             time.sleep(0.01)
 
-    def _drop_excluded(self) -> None:
-        """Forget workers whose NCCL had an error and that came too late for the next world.
-
-        The others do not wait for a worker that has said of itself that it failed.
-        """
-        evicted = {worker for worker, _ in self.job.evicted}
-        excluded = {
-            worker
-            for worker in self._suspects
-            if worker in evicted or any(f"worker {worker} is refused" in line for line in self.job.log)
-        }
-        self.living = [worker for worker in self.living if worker not in excluded]
-
     def _look_for_ends(self) -> None:
-        self._drop_excluded()
         for worker in self.living:
             if self.job.workers[worker].has_answered():
                 try:

@@ -17,8 +17,10 @@ from played_jobs import Job, Killed
 from played_trainings import EPOCHS, Book, Ended, Kind, training
 
 from farandole.control.roster.elastic import Limits
-from farandole.errors import EvictedError, InvalidRequestError
+from farandole.errors import EvictedError, InvalidRequestError, StartError
+from farandole.worker.core.retry import Gradients
 from farandole.worker.elastic import step_loop, world_changes
+from farandole.worker.elastic.recovery import Ballot, Recovery
 
 SEEDS = 10 if os.environ.get("FARANDOLE_EXPLORE") == "brief" else 50
 
@@ -50,6 +52,8 @@ def play(kind: Kind, seed: int) -> tuple[Job, dict[int, Book]]:
         others = [number for number in others if number in forming] or others
         if change == "add":
             job.add()
+        elif change == "fail":
+            job.fail(job.random.choice(well))  # Nothing is lost with it.
         elif others and spared is not None:
             getattr(job, change)(job.random.choice(others))
 
@@ -64,9 +68,13 @@ def check(kind: Kind, job: Job, books: dict[int, Book]) -> None:
     for number, result in job.results.items():
         words = "for the first time" if kind.calls_from else "joined for loop 1" if kind.loops > 1 else "nothing"
         has_lost_world = isinstance(result, InvalidRequestError) and words in str(result)
-        if not (has_lost_world or isinstance(result, (Ended, Killed, SystemExit, EvictedError))):
+        has_failed_twice = isinstance(result, StartError) and "does not continue" in str(result) and kind.faults > 1
+        expected = isinstance(result, (Ended, Killed, SystemExit, EvictedError))
+        if not (has_lost_world or has_failed_twice or expected):
             raise AssertionError(f"worker {number} ended with {result!r}") from result
     assert ended, "nobody has come to the end"
+    if set(kind.changes) == {"fail"}:
+        assert len(ended) == kind.workers, "an error that is nobody's fault has cost a worker"
     if not {"evict", "suspect"}.intersection(kind.changes):
         # A worker that is not told of its own loss, although it lives, may find out only so.
         assert job.timeouts == 0, "somebody was not told that a world would not form"
@@ -183,6 +191,10 @@ KINDS = {
     "on devices, two loops and tails": Kind(
         workers=4, on_device=True, samples=11, loops=2, faults=5, changes=("kill", "add", "drain")
     ),
+    "an engine that fails": Kind(workers=4, on_device=True, faults=1, changes=("fail",), calls_after=True),
+    "engines that fail": Kind(
+        workers=4, on_device=True, faults=6, changes=("fail", "fail", "kill", "add", "drain"), calls_before=True
+    ),
     "all": Kind(
         workers=4, faults=5, changes=("kill", "add", "drain", "evict", "suspect"), calls_before=True, calls_after=True
     ),
@@ -198,3 +210,18 @@ def test_whatever_way_a_job_takes_all_come_to_the_same_end(name: str) -> None:
             check(kind, job, books)
         except AssertionError as error:
             raise AssertionError("\n".join([f"seed {seed}: {error}", *job.story])) from error
+
+
+def test_a_worker_that_forgets_a_result_which_came_after_the_loss_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reduction may be completed on a rank that knows already that its world has ended."""
+    remember = Recovery.reduced
+
+    def forget(self: Recovery, outcome: Ballot, gradients: Gradients) -> None:
+        if self._session.engine.cause() is None:
+            remember(self, outcome, gradients)
+
+    monkeypatch.setattr(Recovery, "reduced", forget)
+    kind = KINDS["an engine that fails"]
+    with pytest.raises(AssertionError):
+        for seed in range(SEEDS):
+            check(kind, *play(kind, seed))

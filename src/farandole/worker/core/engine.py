@@ -18,7 +18,7 @@ from farandole.base import nccl_library
 from farandole.base.request_kind import Kind
 from farandole.base.settings.table import Settings
 from farandole.base.wire.os_text import as_bytes
-from farandole.errors import FarandoleError
+from farandole.errors import FarandoleError, HorovodInternalError
 from farandole.worker.core.binding import ABI_VERSION, Library, NativeEvent, NativeSetting, NativeStats, NativeWorld
 from farandole.worker.core.gpu_stream import GpuStream
 from farandole.worker.core.status import Status, from_status
@@ -64,7 +64,9 @@ class Cause(NamedTuple):
     how: str
     """The way in which it was lost, such as `its process ended without saying goodbye`."""
     certain: bool
-    """Whether its process has ended, or it has announced its end. Otherwise it is silent, and may be alive."""
+    """Whether its process has ended, or it has announced its end. Otherwise it may be alive."""
+    has_failed: bool = False
+    """Whether its engine has failed, such as by an error of NCCL. Then its process is alive, and says so itself."""
 
     @property
     def left(self) -> bool:
@@ -180,13 +182,14 @@ class Engine:
         lost_rank, certain = ctypes.c_int32(), ctypes.c_int32()
         if not self._library.farandole_engine_cause(self._pointer, lost_rank, certain):
             return None
-        how = ""
+        how, has_failed = "", False
         try:
             self.check_health()
         except FarandoleError as error:
             how = str(error)
+            has_failed = type(error) is HorovodInternalError  # All other causes have classes of their own.
         rank = lost_rank.value if lost_rank.value >= 0 else None
-        return Cause(rank, how.removeprefix(f"rank {rank} was lost: "), bool(certain.value))
+        return Cause(rank, how.removeprefix(f"rank {rank} was lost: "), bool(certain.value), has_failed)
 
     # --- requests ----------------------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ from farandole.worker.core.request import Names, make_request
 from farandole.worker.core.retry import Retry
 from farandole.worker.core.submission import Submission, SubmissionPool
 from farandole.worker.core.tuning_files import use_kept
-from farandole.worker.core.worlds import Notices, Preemption, accusations, enter
+from farandole.worker.core.worlds import Notices, OwnFailures, Preemption, accusations, enter
 
 Result = TypeVar("Result")
 
@@ -50,6 +50,7 @@ class Session:
         steps: the number of training steps that were counted.
         on_step: called at the end of each step; None: steps are not measured.
         notices: the roster's notices about the world, in an elastic job; otherwise None.
+        own_failures: the failures of the engine.
         retry: the object that repeats broken calls in the next world; None: they fail.
         trained: whether this worker holds the job's state, which others may get from it.
         trainings: the number of training loops that this process has created.
@@ -72,6 +73,7 @@ class Session:
         self.steps = 0
         self.on_step: Callable[[], None] | None = None
         self.notices = Notices(engine) if settings.elastic and met.roster is not None else None
+        self.own_failures = OwnFailures()
         self.retry: Retry | None = None
         self.trained = False
         self.trainings = 0
@@ -169,7 +171,7 @@ class Session:
             why: the reason that the others get if the world is alive.
 
         Raises:
-            StartError: there will be no next world.
+            StartError: there will be no next world, or this worker is not fit for it.
         """
         if self.notices is None:
             raise StartError(
@@ -177,6 +179,7 @@ class Session:
                 "farandole run --min-np N."
             )
         self.notices.abandon_world()
+        self.own_failures.end_world(self.engine.cause(), self.world.rank)
         accused = accusations(self.engine) if self.world.generation else []
         try:
             self.engine.revoke(-1, why)

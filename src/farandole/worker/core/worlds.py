@@ -33,7 +33,7 @@ from farandole.base.wire.rendezvous import (
 )
 from farandole.base.wire.roster_client import RosterClient
 from farandole.errors import EvictedError, FarandoleError, JobOverError, StartError, WorkerLostError
-from farandole.worker.core.engine import Engine
+from farandole.worker.core.engine import Cause, Engine
 from farandole.worker.core.tuning_files import use_kept
 
 # All members of a world have just spoken with the roster, so they are alive, and answer soon. The loss of one meanwhile
@@ -107,9 +107,12 @@ def goodbye(error: EvictedError) -> SystemExit:
 
 
 def accusations(engine: Engine) -> list[Accused]:
-    """Return the workers that the engine's world has lost, if it has ended because of that."""
+    """Return the workers that the engine's world has lost, if it has ended because of that.
+
+    A worker whose engine has failed is not lost: it joins again like the others, which wait for it.
+    """
     cause = engine.cause()
-    if cause is None or cause.rank is None:
+    if cause is None or cause.rank is None or cause.has_failed:
         return []
     # The text begins with the rank, which the roster has in a separate field.
     return [Accused(cause.rank, cause.how.removeprefix(f"rank {cause.rank} "), cause.certain, left=cause.left)]
@@ -120,6 +123,36 @@ def _missed(error: FarandoleError) -> list[Accused]:
     if not isinstance(error, WorkerLostError | StartError) or error.rank is None:
         return []
     return [Accused(error.rank, "could not be reached", certain=False, forming=True)]
+
+
+class OwnFailures:
+    """The failures of this worker's engine, such as by errors of NCCL, of which the job survives any single one.
+
+    After a second one without progress in between, this worker does not continue, because the error would come again.
+    """
+
+    def __init__(self) -> None:
+        """Create the object; there has been no failure."""
+        self._has_failed = False
+
+    def progress(self) -> None:
+        """Record that a step counts, or that a state was committed."""
+        self._has_failed = False
+
+    def end_world(self, cause: Cause | None, rank: int) -> None:
+        """Record why a world has ended in which this worker had a rank.
+
+        Raises:
+            StartError: it is this worker's second failure without progress.
+        """
+        if cause is None or not cause.has_failed or cause.rank != rank:
+            return
+        if self._has_failed:
+            raise StartError(
+                f"rank {rank} does not continue: its engine has failed twice, without a step or a commit in between. "
+                f"The second time: {cause.how}"
+            )
+        self._has_failed = True
 
 
 class Notices:

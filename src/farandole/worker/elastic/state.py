@@ -163,6 +163,7 @@ class State(Kept):
             HostsUpdatedInterrupt: workers join or leave.
         """
         self.save()
+        world_changes.progress()
         self.check_host_updates()
 
     def check_host_updates(self) -> None:

@@ -142,4 +142,5 @@ class StepRetry:
         step.is_reducing = False
         if not step.counts:
             step.counts, step.outcome = True, outcome
+            self._session.own_failures.progress()
             self._progress.learn(outcome)

@@ -74,6 +74,13 @@ def reform(open: bool = True) -> World:
     return basics.current().world
 
 
+def progress() -> None:
+    """Record that a state was committed, so that a failure of the engine before is not the cause of a later one."""
+    session = basics.session_if_any()
+    if session is not None:
+        session.own_failures.progress()
+
+
 def trained(training: int = 0) -> None:
     """Record that this worker has the job's state from now on, so that others may get it from here.
 

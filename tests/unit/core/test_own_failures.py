@@ -1,0 +1,55 @@
+"""A worker whose engine fails continues with the others, unless it fails again before there is any progress."""
+
+from __future__ import annotations
+
+import pytest
+
+from farandole.errors import StartError
+from farandole.worker.core.engine import Cause
+from farandole.worker.core.worlds import OwnFailures, accusations
+
+OWN = Cause(1, "NCCL reports an error", certain=False, has_failed=True)
+
+
+class Engine:
+    def __init__(self, cause: Cause | None) -> None:
+        self._cause = cause
+
+    def cause(self) -> Cause | None:
+        return self._cause
+
+
+def test_a_second_failure_without_progress_is_the_last() -> None:
+    failures = OwnFailures()
+    failures.end_world(OWN, 1)
+    with pytest.raises(StartError, match=r"failed twice.*The second time: NCCL reports an error"):
+        failures.end_world(OWN, 1)
+
+
+def test_failures_with_progress_between_them_are_survived() -> None:
+    failures = OwnFailures()
+    for _ in range(3):
+        failures.end_world(OWN, 1)
+        failures.progress()
+
+
+@pytest.mark.parametrize(
+    ("cause", "rank"),
+    [
+        pytest.param(OWN, 0, id="of another worker"),
+        pytest.param(Cause(1, "fell silent", certain=False), 1, id="no failure"),
+        pytest.param(Cause(None, "makes way", certain=True), 1, id="nobody"),
+        pytest.param(None, 1, id="no cause"),
+    ],
+)
+def test_other_ends_of_worlds_do_not_count(cause: Cause | None, rank: int) -> None:
+    failures = OwnFailures()
+    for _ in range(3):
+        failures.end_world(cause, rank)
+    failures.end_world(OWN, 1)
+
+
+def test_a_worker_whose_engine_fails_is_not_accused() -> None:
+    assert accusations(Engine(OWN)) == []  # type: ignore[arg-type]
+    (accused,) = accusations(Engine(Cause(1, "fell silent", certain=False)))  # type: ignore[arg-type]
+    assert (accused.rank, accused.certain) == (1, False)
