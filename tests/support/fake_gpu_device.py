@@ -87,13 +87,13 @@ class FakeGpu(NamedTuple):
         return driver
 
 
-def plan_nccl_fault(rank: int, fault: str, operation: int = 1) -> None:
-    """Plan a fault in an NCCL operation of this process, which has this rank: 1 is the next operation.
+def plan_nccl_fault(fault: str, operation: int = 1) -> None:
+    """Plan a fault in an NCCL operation of this process, whichever rank it has by then: 1 is the next operation.
 
     The README lists the faults.
     """
     nccl = ctypes.CDLL(os.environ["FARANDOLE_NCCL_LIBRARY"])
-    nccl.fake_nccl_fault(f"rank{rank}:op{operation}:{fault}".encode())
+    nccl.fake_nccl_fault(f"rank-1:op{operation}:{fault}".encode())
 
 
 def nccl_count(name: str) -> int:

@@ -139,7 +139,7 @@ def train(options: dict[str, Any]) -> dict[str, Any]:
             time.sleep(0.01)
         die_at("begin")
         if loop.step == fault_step:
-            plan_nccl_fault(hvd.rank(), fault)
+            plan_nccl_fault(fault)
         x, y = x.to(device), y.to(device)
         optimizer.zero_grad(set_to_none=not options.get("zeroes in place"))
         loss = torch.nn.functional.mse_loss(model(x), y)

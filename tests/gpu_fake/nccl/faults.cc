@@ -21,7 +21,9 @@ constexpr std::array<std::pair<const char*, Fault>, 6> kFaults = {{{"die", Fault
                                                                    {"abort_hangs", Fault::kAbortHangs},
                                                                    {"init_hangs", Fault::kInitHangs}}};
 constexpr std::array<const char*, static_cast<size_t>(Count::kLast)> kCounts = {
-    "groups", "operations", "inits", "aborts", "polls", "in_progress", "mismatches"};
+    "groups", "operations", "inits", "aborts", "polls", "in_progress", "mismatches", "faults"};
+
+constexpr int kAnyRank = -1;
 
 struct Planned {
   int rank;
@@ -114,8 +116,12 @@ Fault next_fault(Step step, int rank) {
     plan_locked(all, text == nullptr ? "" : text);
   }
   const int nth = ++all.steps[{step, rank}];
+  const int nth_of_any = ++all.steps[{step, kAnyRank}];
   for (const Planned& planned : all.planned) {
-    if (planned.rank == rank && planned.nth == nth && step_of(planned.fault) == step) {
+    const bool is_now =
+        planned.rank == kAnyRank ? planned.nth == nth_of_any : planned.rank == rank && planned.nth == nth;
+    if (is_now && step_of(planned.fault) == step) {
+      count(Count::kFaults);
       return planned.fault;
     }
   }

@@ -17,7 +17,7 @@ enum class Step { kGroup, kInit, kAbort };
 Fault next_fault(Step step, int rank);
 void plan_faults(const std::string& text);
 
-enum class Count { kGroups, kOperations, kInits, kAborts, kPolls, kInProgress, kMismatches, kLast };
+enum class Count { kGroups, kOperations, kInits, kAborts, kPolls, kInProgress, kMismatches, kFaults, kLast };
 void count(Count what, uint64_t times = 1);
 uint64_t counted(const std::string& name);  // UINT64_MAX: unknown
 void reset_counts();

@@ -32,6 +32,8 @@ from farandole.control.roster.elastic import Limits
 
 FEWEST, MOST = 4, 8
 END_SECONDS = 60.0
+# For a worker to come to a fault: it has one only where its communicator is formed, or forms.
+FAULT_SECONDS = 5.0
 # For a worker whose NCCL does not abort: it ends by itself after 10 s, or is killed.
 ABORT_SECONDS = 15.0
 
@@ -244,12 +246,16 @@ class Soak:
 
     def _nccl_error(self) -> str:
         """Have a worker's NCCL report an error, which costs no worker."""
-        self._order(self._random.choice(self.living), "async_error")
-        return "an error of NCCL"
+        return self._fault_in(self._random.choice(self.living), "async_error", "an error of NCCL")
 
     def _hang_in_init(self) -> str:
-        self._order(self._random.choice(self.living), "init_hangs")
-        return f"{self._kill()}, and NCCL hangs in an init"
+        victim = self._somebody()
+        hanging = self._random.choice(self.living)
+        before = self._faults(hanging)
+        self._order(hanging, "init_hangs")
+        self._until_taken(hanging)
+        self.job.kill(victim)
+        return self._named(hanging, before, "killed, and NCCL hangs in an init")
 
     def _hang_in_abort(self) -> str:
         worker = self._somebody()
@@ -262,6 +268,27 @@ class Soak:
         by_itself = self.job.workers[worker].wait(ABORT_SECONDS)
         self.job.kill(worker)
         return f"NCCL hangs in an abort; {'ended by itself' if by_itself else 'killed'}"
+
+    def _fault_in(self, worker: int, what: str, name: str) -> str:
+        """Have a worker come to a fault that costs no worker; return the name."""
+        before = self._faults(worker)
+        self._order(worker, what)
+        self._until_taken(worker)
+        return self._named(worker, before, name)
+
+    def _named(self, worker: int, before: int, name: str) -> str:
+        """Return the name of a fault; it is another one if the worker has not come to it after a while."""
+        deadline = time.monotonic() + FAULT_SECONDS
+        while self._faults(worker) == before:
+            if time.monotonic() > deadline:
+                return f"{name}, later or never"
+            time.sleep(0.01)
+        return name
+
+    def _faults(self, worker: int) -> int:
+        """Return how many faults a worker's NCCL has had, as of its last step."""
+        path = Path(self._directory.name) / f"faults-{worker}"
+        return int(path.read_text()) if path.exists() else 0
 
     def _order_its_end(self, what: str, seconds: float) -> None:
         """Have a worker end in this way, or kill it if it does not get there."""

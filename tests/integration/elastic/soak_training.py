@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fake_gpu_device import DEVICE, FakeGpu, plan_nccl_fault
+from fake_gpu_device import DEVICE, FakeGpu, nccl_count, plan_nccl_fault
 
 SAMPLES = 203
 
@@ -68,11 +68,18 @@ def train(directory: str, pause: float, device: str) -> Any:
             return
         order.unlink()
         if wanted != "exception":
-            plan_nccl_fault(hvd.rank(), wanted)
+            plan_nccl_fault(wanted)
             return
         # As in a script that nobody catches it in.
         current().fail(RuntimeError("the test wants it"))
         os._exit(1)
+
+    def tell_faults() -> None:
+        """Note how many faults this process's NCCL has had."""
+        if device == DEVICE:
+            path = Path(directory) / f"faults-{worker}"
+            path.with_suffix(".new").write_text(str(nccl_count("faults")))
+            path.with_suffix(".new").rename(path)
 
     def threads() -> Iterator[str]:
         """Yield the names of this process's threads; one may end meanwhile."""
@@ -105,6 +112,7 @@ def train(directory: str, pause: float, device: str) -> Any:
         if loop.step % 3 == 0:
             hvd.allreduce(loss.detach(), name="loss")
         optimizer.step()
+        tell_faults()
         if current().world.generation != generation:
             generation, since = current().world.generation, loop.step
         if loop.step == since + 2:

@@ -286,6 +286,21 @@ TEST_F(NcclFaults, HangingOperationEndsWithAbort) {
   });
 }
 
+TEST_F(NcclFaults, WhicheverRankComesToItHasItOnce) {
+  const uint64_t before = fake_nccl_count("faults");
+  fake_nccl_fault("rank-1:op3:hang");
+  in_world(2, [](Rank& world) {  // The third launch is one of rank 0 or of rank 1.
+    float* const data = one_float(world);
+    world.ok(ncclAllReduce(data, data, 1, kFloat32, kSum, world.comm, world.stream));
+    EXPECT_EQ(world.read(data, 1)[0], 2);
+    world.ok(ncclAllReduce(data, data, 1, kFloat32, kSum, world.comm, world.stream));
+    EXPECT_FALSE(is_idle(world));
+    EXPECT_EQ(ncclCommAbort(std::exchange(world.comm, nullptr)), kSuccess);
+    world.synchronize();
+  });
+  EXPECT_EQ(fake_nccl_count("faults"), before + 1);
+}
+
 TEST_F(NcclFaults, AsyncErrorIsSeenByPolls) {
   fake_nccl_fault("rank0:op1:async_error");
   in_world(1, [](Rank& world) {

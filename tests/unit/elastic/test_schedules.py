@@ -195,6 +195,12 @@ KINDS = {
     "engines that fail": Kind(
         workers=4, on_device=True, faults=6, changes=("fail", "fail", "kill", "add", "drain"), calls_before=True
     ),
+    "engines that fail, newcomers of a large state": Kind(
+        workers=3, on_device=True, samples=23, faults=6, parts=3, changes=("fail", "add", "add")
+    ),
+    "engines that fail, changed gradients": Kind(
+        workers=3, on_device=True, samples=23, faults=6, parts=3, changing=True, changes=("fail", "add", "add")
+    ),
     "all": Kind(
         workers=4, faults=5, changes=("kill", "add", "drain", "evict", "suspect"), calls_before=True, calls_after=True
     ),
