@@ -8,8 +8,7 @@ The agent sends `Ready` first. A message with a `number` is a question; its answ
 Output is under flow control. For each stream of each worker the agent sends at most `WINDOW` bytes ahead of what the
 launcher has written; `Credit` allows more. So a slow reader costs a bounded amount of memory, and slows down only the
 workers that print. The same holds for each relayed connection, in both directions; towards a worker, a frame of up to
-4 MiB is not divided. For files, the launcher has a
-bounded number of bytes in transit: the agent confirms each piece.
+4 MiB is not divided. For files, the launcher has a bounded number of bytes in transit: the agent confirms each piece.
 
 An agent on another host and its launcher send each other a `Beat` when there is nothing else to send.
 """
