@@ -116,6 +116,7 @@ def explore(first: System, kinds: tuple[str, ...], prompt: bool = True) -> None:
     assert explorer.rests
 
 
+@pytest.mark.timeout(1200)  # Up to 20 s of processor time, however many others want it.
 @pytest.mark.parametrize(("workers", "faults", "least", "most", "kinds", "prompt"), QUICK if BRIEF else QUICK + LONGER)
 def test_every_interleaving_of_a_small_job_keeps_the_invariants(
     workers: int, faults: int, least: int, most: int, kinds: tuple[str, ...], prompt: bool
@@ -123,6 +124,7 @@ def test_every_interleaving_of_a_small_job_keeps_the_invariants(
     explore(model.beginning(workers, Limits(least, most), faults), kinds, prompt)
 
 
+@pytest.mark.timeout(1200)  # Up to 20 s of processor time, however many others want it.
 @pytest.mark.parametrize(("workers", "faults", "kinds"), QUICK_TRAINING if BRIEF else QUICK_TRAINING + LONGER_TRAINING)
 def test_every_interleaving_of_training_workers_keeps_the_invariants(
     workers: int, faults: int, kinds: tuple[str, ...]
@@ -165,6 +167,7 @@ def test_roster_that_waits_for_many_workers_keeps_the_invariants(
 # --- roster and slots together ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.timeout(1200)  # Up to 20 s of processor time, however many others want it.
 @pytest.mark.parametrize(
     ("workers", "faults", "least", "most", "kinds", "prompt"), JOINED if BRIEF else JOINED + LONGER_JOINED
 )
