@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +18,7 @@ import pyspark
 import pytest
 import spark_jobs
 from spark_jobs import dialer_of, fail, kill_when_ready, place, python_worker_of, train_fixed
-from spark_sessions import SECONDS, is_free, wait_until
+from spark_sessions import SECONDS, SETTINGS, is_free, wait_until
 
 import farandole.spark
 from farandole.control.launcher.agents.reception import HostsMissing
@@ -32,23 +31,27 @@ SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder for the files of Spark and its tasks."""
+    return tmp_path_factory.mktemp("spark")
+
+
+@pytest.fixture(autouse=True)
+def leaves_no_files(folder: Path) -> Iterator[None]:
+    """Check that tasks remove their files, also those that Spark kills."""
+    yield
+    assert not list(folder.glob("farandole-run-*"))
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[str]:
     """Start a server of Spark Connect, and return its URL."""
-    folder = tmp_path_factory.mktemp("spark")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    settings = {
-        "spark.connect.grpc.binding.port": port,
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "512m",
-        "spark.executor.memory": "512m",
-        "spark.sql.warehouse.dir": folder / "warehouse",
-        "spark.ui.enabled": "false",
-    }
+    settings = {**SETTINGS, "spark.connect.grpc.binding.port": port, "spark.sql.warehouse.dir": folder / "warehouse"}
     options = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
-    folders = {"SPARK_WORKER_DIR": os.fspath(folder), "SPARK_LOCAL_DIRS": os.fspath(folder)}
+    folders = dict.fromkeys(["SPARK_WORKER_DIR", "SPARK_LOCAL_DIRS", "TMPDIR"], os.fspath(folder))
     process = subprocess.Popen(
         [f"{pyspark.__path__[0]}/bin/spark-submit", "--master", "local-cluster[2,1,1024]", "--class", SERVER, *options],
         env={**os.environ, **folders, "PYSPARK_PYTHON": sys.executable},
@@ -76,7 +79,6 @@ def spark(server: str) -> Iterator[Any]:
 
 
 def test_results_by_rank_and_the_last_lines(spark: Any, mark: str) -> None:
-    left = set(Path(tempfile.gettempdir()).glob("farandole-run-*"))
     out, err = io.StringIO(), io.StringIO()
     results = farandole.spark.run(place, ("w",), {"number": 3}, num_proc=2, env={"MARK": mark}, stdout=out, stderr=err)
     assert [each["place"][:2] for each in results] == [(0, 2), (1, 2)]
@@ -85,7 +87,6 @@ def test_results_by_rank_and_the_last_lines(spark: Any, mark: str) -> None:
         assert each["variables"]["MARK"] == mark
     assert sorted(out.getvalue().splitlines()) == ["[0]<stdout>:out 0", "[1]<stdout>:out 1"]
     assert {"[0]<stderr>:err 0", "[1]<stderr>:err 1"} <= set(err.getvalue().splitlines())
-    assert set(Path(tempfile.gettempdir()).glob("farandole-run-*")) == left, "tasks remove their files"
 
 
 def test_a_result_may_be_larger_than_a_row(spark: Any, mark: str) -> None:

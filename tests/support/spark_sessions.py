@@ -12,20 +12,31 @@ from typing import Any
 
 # Spark alone takes minutes to start on a crowded machine.
 SECONDS = 300.0
+# Tests run little of Spark's code often enough for the better compilers of Java and of SQL to be worth their time.
+_LITTLE_COMPILING = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "512m",
+    "spark.executor.memory": "512m",
+    "spark.driver.extraJavaOptions": _LITTLE_COMPILING,
+    "spark.executor.extraJavaOptions": _LITTLE_COMPILING,
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.shuffle.partitions": "2",
+}
 
 
-def start_spark(master: str, folder: Path, **settings: str) -> Any:
+def start_spark(master: str, folder: Path) -> Any:
     """Start a SparkSession whose files are in a folder, and return it."""
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     # Executors write below Spark's installation otherwise.
     os.environ["SPARK_WORKER_DIR"] = os.environ["SPARK_LOCAL_DIRS"] = str(folder)
-    builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
-    builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
-    builder = builder.config("spark.driver.memory", "512m").config("spark.executor.memory", "512m")
-    for name, value in settings.items():
-        builder = builder.config(name.replace("_", "."), value)
+    builder = SparkSession.builder.master(master)
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
     return builder.getOrCreate()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import pickle
 import secrets
@@ -15,7 +16,7 @@ from typing import Any
 from farandole.control.launcher.agents.reception import HostsMissing
 from farandole.control.launcher.supervise.outcome import JobOutcome
 from farandole.errors import JobFailed
-from farandole.spark.connect_task import SCHEMA, Answer, Member
+from farandole.spark.connect_task import SCHEMA, Answer, Member, Removal
 from farandole.spark.driver import Options, writer_to
 from farandole.spark.use_spark import why_dialer_ended, why_it_failed
 
@@ -75,11 +76,15 @@ class _Query:
         thread.start()
         try:
             self._wait()
-        except BaseException:
+        except BaseException as why:
             self._session.interruptTag(self._member.job)
             thread.join(_END_SECONDS)
+            # Tasks that had no room have left no files, and others would wait for it now.
+            if not isinstance(why, HostsMissing):
+                self._remove_files()
             raise
         if (error := self._rows.exception()) is not None:
+            self._remove_files()
             raise JobFailed(f"Spark ended the tasks of the workers: {why_it_failed(error)}", None, 1) from error
         pieces: dict[int, list[bytes]] = {}
         for task, _, data in sorted(self._rows.result()):
@@ -99,6 +104,22 @@ class _Query:
             self._rows.set_exception(error)
         finally:
             session.removeProgressHandler(self._progress)
+
+    def _remove_files(self) -> None:
+        """Remove the files of tasks that Spark has killed, on the machines where it starts tasks now."""
+        session, size, tag = self._session, self._member.size, f"{self._member.job}-removal"
+
+        def work() -> None:
+            # The job has failed for a reason that must not be hidden by an error here.
+            with contextlib.suppress(Exception):
+                session.addTag(tag)
+                session.range(0, size, 1, size).mapInArrow(Removal(self._member.job), SCHEMA).collect()
+
+        thread = threading.Thread(target=work, name=tag, daemon=True)
+        thread.start()
+        thread.join(_END_SECONDS)
+        if thread.is_alive():
+            session.interruptTag(tag)
 
     def _progress(self, stages: Any, inflight_tasks: int, **_: Any) -> None:
         # Handlers are the session's, and called in the thread of their query.

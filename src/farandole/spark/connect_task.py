@@ -124,24 +124,53 @@ def attempt(context: Any, job: str) -> Iterator[bool]:
     """Return whether this is Spark's first attempt to run the tasks of a job: a training must not restart unnoticed.
 
     If a task is lost, Spark kills the others and restarts all of them, without notifying Python. So each task leaves a
-    file on its machine as long as it runs; tasks of a second attempt find one of a task that was killed.
+    file on its machine as long as it runs; tasks of a second attempt find one of a task that was killed. A file stays
+    if its task fails, because Spark restarts the tasks then as well; `Removal` is for the files of the last attempt.
 
     Args:
         context: the BarrierTaskContext.
         job: the unique name of the job.
     """
-    folder = Path(tempfile.gettempdir())
-    left = list(folder.glob(f"{job}.*"))
     # The tasks of one attempt look before the first of them leaves a file.
-    if any(context.allGather("again" if left else "")):
-        for path in left:
-            path.unlink(missing_ok=True)
+    if any(context.allGather("again" if any(_marks(job)) else "")):
+        _remove_marks(job)
         yield False
         return
-    mark = folder / f"{job}.{context.partitionId()}"
+    mark = _folder_of_marks() / f"{job}.{context.partitionId()}"
     mark.touch()
     yield True
     mark.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class Removal:
+    """The function for `mapInArrow` that removes the files of a job whose tasks Spark has killed.
+
+    Attributes:
+        job: the unique name of the job.
+    """
+
+    job: str
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Remove the files of this machine; yield no rows."""
+        for _ in batches:
+            pass
+        _remove_marks(self.job)
+        yield from ()
+
+
+def _folder_of_marks() -> Path:
+    return Path(tempfile.gettempdir())
+
+
+def _marks(job: str) -> Iterator[Path]:
+    return _folder_of_marks().glob(f"{job}.*")
+
+
+def _remove_marks(job: str) -> None:
+    for path in list(_marks(job)):
+        path.unlink(missing_ok=True)
 
 
 class _Tasks:

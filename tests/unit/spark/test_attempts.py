@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.spark.connect_task import Tail, attempt
+from farandole.spark.connect_task import Removal, Tail, attempt
 
 SIZE = 3
 
@@ -58,6 +58,16 @@ def test_second_attempt_is_known_by_the_file_of_a_killed_task(tmp_path: Path, mo
     assert [path.name for path in tmp_path.iterdir()] == ["job.1"]
     assert Tasks().run() == [False] * SIZE
     assert not list(tmp_path.iterdir())
+
+
+def test_files_of_killed_tasks_are_removed_and_those_of_other_jobs_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    Tasks().run(killed=1)
+    (tmp_path / "job2.0").touch()
+    assert list(Removal("job")([])) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["job2.0"]
 
 
 def test_the_last_lines_are_kept_as_they_were_written() -> None:
