@@ -19,7 +19,7 @@ from farandole.spark.torch import SHAPES, TorchModel
 __all__ = ["LightningEstimator", "LightningModel"]
 
 # What a module decides by itself.
-_OF_THE_MODULE = ("optimizer", "loss", "loss_weights", "metrics")
+_OF_THE_MODULE = ("optimizer", "loss", "loss_constructors", "loss_weights", "metrics")
 
 
 class LightningEstimator(BaseEstimator):
@@ -55,6 +55,7 @@ class LightningEstimator(BaseEstimator):
         **{name: why for name, why in UNUSED.items() if name != "callbacks"},
         **dict.fromkeys(_OF_THE_MODULE, "the LightningModule has its own"),
         "elastic": "the number of workers stays: use farandole.spark.run_elastic and the strategy farandole",
+        "label_shapes": "columns have their shapes",
         "num_gpus": "each worker uses one GPU, if there are any",
         "loader_num_epochs": "an epoch has each row once",
         "terminate_on_nan": "give trainer_args={'detect_anomaly': True}",
