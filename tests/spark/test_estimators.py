@@ -1,4 +1,4 @@
-"""Estimators fit, save, load and transform; on Spark in one process, and with a backend that has one worker."""
+"""Estimators fit, save, load and transform; on Spark in one process, and with a backend whose worker is this one."""
 
 from __future__ import annotations
 
@@ -47,12 +47,15 @@ def place(i: int) -> tuple[float, float]:
 
 
 class Here(Backend):
-    """One worker, in this process's children."""
+    """One worker: this process, as users' backends may be, which saves the time to start another one."""
 
     def run(self, fn: Any, args: Any = (), kwargs: Any = None, env: Mapping[str, str] | None = None) -> list[Any]:
-        import farandole
+        import farandole.torch as hvd
 
-        return farandole.run(fn, args, kwargs, 1, env=env)
+        try:
+            return [fn(*args, **(kwargs or {}))]
+        finally:
+            hvd.shutdown()
 
     def num_processes(self) -> int:
         return 1
@@ -190,6 +193,10 @@ def test_what_does_not_fit_is_refused(frame: Any, tmp_path: Path) -> None:
         ({"validation": "c"}, "'c' is not a column"),
         ({"loss_weights": [1, 2]}, "1 labels, 1 losses and 2 weights"),
         ({"loss": None}, "either loss= or loss_constructors="),
+        ({"loss": "mse"}, "loss 'mse' is not a function: give one of PyTorch"),
+        ({"label_cols": "y"}, r"label_cols='y' is not a list of columns: give \['y'\]"),
+        ({"model": Line}, "needs model=: an object of a subclass of torch.nn.Module"),
+        ({"optimizer": torch.optim.SGD}, "needs optimizer=: one of torch.optim, for the model's parameters"),
         ({"num_proc": 2, "backend": Here()}, "either backend or num_proc"),
     ):
         with pytest.raises(ValueError, match=why):

@@ -91,7 +91,9 @@ class Options:
             SpecError: an environment variable for a default is not valid.
         """
         seconds = start_seconds(start_timeout)
-        return cls(seconds, env or {}, stdout, stderr, verbose, timestamps, call_command(executable), tuple(ports))
+        # Variables are texts; numbers are given as well.
+        variables = {name: None if value is None else str(value) for name, value in (env or {}).items()}
+        return cls(seconds, variables, stdout, stderr, verbose, timestamps, call_command(executable), tuple(ports))
 
 
 def start_seconds(given: float | None) -> float:

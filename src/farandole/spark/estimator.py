@@ -113,6 +113,9 @@ class BaseEstimator(Declared, Estimator):
         for name in ("store", "model", *OF_DATA):
             if not self.value(name):
                 raise InvalidRequestError(f"{type(self).__name__} needs {name}=: {self.getParam(name).doc}.")
+        for name in OF_DATA:
+            if isinstance(given := self.value(name), str):
+                raise InvalidRequestError(f"{name}={given!r} is not a list of columns: give [{given!r}].")
         return self.value("store")
 
     def _columns(self) -> list[str]:

@@ -55,7 +55,9 @@ class TorchEstimator(BaseEstimator):
         return train
 
     def _task(self, rows: Rows, run: str) -> TorchTask:
-        if self.value("optimizer") is None:
+        if not isinstance(self.value("model"), torch.nn.Module):
+            raise InvalidRequestError("TorchEstimator needs model=: an object of a subclass of torch.nn.Module.")
+        if not isinstance(self.value("optimizer"), torch.optim.Optimizer):
             raise InvalidRequestError(
                 "TorchEstimator needs optimizer=: one of torch.optim, for the model's parameters."
             )
@@ -84,6 +86,10 @@ class TorchEstimator(BaseEstimator):
             raise InvalidRequestError(
                 f"there are {len(labels)} labels, {len(losses)} losses and {len(weights)} weights of losses: give one "
                 "of each for each label."
+            )
+        if wrong := [each for each in losses if not callable(each)]:
+            raise InvalidRequestError(
+                f"loss {wrong[0]!r} is not a function: give one of PyTorch, such as torch.nn.functional.mse_loss."
             )
         metrics = [_listed(group) for group in self.value("metrics")]
         return Objective(losses, weights, metrics, labels, self.value("train_minibatch_fn"))

@@ -67,6 +67,11 @@ def test_seconds_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
         driver.start_seconds(None)
 
 
+def test_variables_for_workers_may_be_numbers() -> None:
+    options = driver.Options.read(1, {"N": 1, "GONE": None}, None, None, 1, False, None, (0,))  # type: ignore[dict-item]
+    assert options.env == {"N": "1", "GONE": None}
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [

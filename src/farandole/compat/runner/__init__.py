@@ -49,7 +49,14 @@ def _with_names(modules: Sequence[str], func: Callable[..., Any], *args: Any, **
 
 
 def with_names(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function for workers, in which the front ends used here have Horovod's names as well."""
+    """Return a function for workers, in which the front ends used here have Horovod's names as well.
+
+    Raises:
+        SpecError: `func` is not a function.
+    """
+    from farandole.control.launcher.function import check_function
+
+    check_function(func)
     return functools.partial(_with_names, tuple(name for name in _FRONT_ENDS if name in sys.modules), func)
 
 

@@ -22,7 +22,7 @@ from farandole.control.launcher.start.external import ExternalJob, launch_extern
 from farandole.control.launcher.start.launch import launch
 from farandole.control.launcher.supervise.outcome import JobOutcome, Observer, Running
 from farandole.control.launcher.targets.launch_order import Starter
-from farandole.errors import JobFailed
+from farandole.errors import JobFailed, SpecError
 
 _INTERRUPTED = 130
 
@@ -101,11 +101,26 @@ def call_command(executable: str | None = None) -> tuple[str, ...]:
 
 
 def pickle_call(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
-    """Return the pickled call that these workers fetch and make."""
+    """Return the pickled call that these workers fetch and make.
+
+    Raises:
+        SpecError: `func` is not a function.
+    """
+    check_function(func)
     import cloudpickle  # type: ignore[import-untyped]
 
     # The path first, in a separate pickle: unpickling the rest may import modules from it.
     return pickle.dumps((sys.path, cloudpickle.dumps((func, tuple(args), dict(kwargs)))))
+
+
+def check_function(func: object) -> None:
+    """Refuse an object that is not a function, before workers are started for it.
+
+    Raises:
+        SpecError: it is not.
+    """
+    if not callable(func):
+        raise SpecError(f"{func!r:.80} is not a function", "give the function without calling it: train, not train()")
 
 
 def run_in_background(

@@ -79,7 +79,9 @@ class LaunchSpec:
 
     def __post_init__(self) -> None:
         if self.num_proc is not None and self.num_proc < 1:
-            raise SpecError(f"{self.num_proc} workers cannot be started", "use a number from 1 up, or auto, for -np")
+            raise SpecError(
+                f"{self.num_proc} workers cannot be started", "use 1 or more for -np or num_proc, or -np auto"
+            )
         if not 0.5 < self.host_timeout < math.inf:
             raise SpecError(
                 f"a host timeout of {self.host_timeout:g} s is too short",
