@@ -275,6 +275,10 @@ def lightning_module() -> Any:
     return Line()
 
 
+# Lightning warns of itself, for example of functions of PyTorch's that it calls.
+lightning_warns = pytest.mark.filterwarnings("ignore")
+
+
 def lightning_estimator(folder: Path, **parameters: Any) -> Any:
     from farandole.spark.lightning import LightningEstimator
 
@@ -293,6 +297,7 @@ def lightning_estimator(folder: Path, **parameters: Any) -> Any:
     return LightningEstimator(**{**given, **parameters})
 
 
+@lightning_warns
 @pytest.mark.parametrize("workers", [{"num_proc": 2}, {"backend": Here()}])
 def test_module_of_lightning_is_trained_saved_loaded_and_goes_on(
     frame: Any, tmp_path: Path, workers: dict[str, Any]
@@ -313,6 +318,7 @@ def test_module_of_lightning_is_trained_saved_loaded_and_goes_on(
     assert more.getHistory()["loss"][:8] == history["loss"] and len(more.getHistory()["loss"]) == 9
 
 
+@lightning_warns
 def test_best_model_of_lightning_is_returned(frame: Any, tmp_path: Path) -> None:
     from lightning.pytorch.callbacks import ModelCheckpoint
 
