@@ -312,7 +312,7 @@ bool MeshSetup::finish_exchange(Peer& peer) {
 
 void MeshSetup::handle_end(Peer& peer, Sign sign) {
   obey(core_.end(peer.rank, sign));
-  if (!core_.has_left(peer.rank)) {
+  if (!core_.keeps(peer.rank)) {
     peer.linked = LinkedPeer{};
   }
 }

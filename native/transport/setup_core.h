@@ -11,6 +11,7 @@
 #include "transport/control.h"
 #include "transport/handshake.h"
 #include "transport/hosts.h"
+#include "transport/word_graph.h"
 #include "transport/world_status.h"
 
 namespace farandole::transport {
@@ -29,7 +30,7 @@ class SetupCore {
   void link(int peer) noexcept;
   // Throws Error(kTimeout) when that worker has given up.
   std::optional<Cause> receive(int peer, const ControlFrame& frame);
-  // Its connection has ended. Without a cause it is only not connected any more.
+  // Its connection has ended. Without a cause it is only not connected any more, unless keeps() says otherwise.
   std::optional<Cause> end(int peer, Sign sign);
   // It has certainly ended, whatever its connection says.
   std::optional<Cause> die(int peer) const;
@@ -41,6 +42,8 @@ class SetupCore {
 
   bool lacks_a_link() const noexcept { return linked_ < others(); }
   bool has_left(int peer) const noexcept { return state(peer).left; }
+  // The world may form with it although its connection has ended.
+  bool keeps(int peer) const noexcept { return has_left(peer) || may_have_left(peer); }
   // All workers have said that they are linked to all, this one too.
   bool all_are_ready() const noexcept { return announced_ && ready_ == others(); }
   // Requires that some are not ready.
@@ -58,7 +61,12 @@ class SetupCore {
     Refusal refusal = Refusal::kNone;
   };
 
-  int others() const noexcept { return static_cast<int>(peers_.size()) - 1; }
+  int size() const noexcept { return static_cast<int>(peers_.size()); }
+  int others() const noexcept { return size() - 1; }
+  // The world may have formed for it and ended, and the word of that comes from others.
+  bool may_have_left(int peer) const noexcept {
+    return announced_ && state(peer).ready && !tell_each_other(peer, rank_, size());
+  }
   PeerState& state(int rank) noexcept { return peers_[static_cast<size_t>(rank)]; }
   const PeerState& state(int rank) const noexcept { return peers_[static_cast<size_t>(rank)]; }
   // Of the connection that is no more, keeps what is known of the worker without it.

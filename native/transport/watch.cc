@@ -138,14 +138,10 @@ void Watch::follow_orders() {
     note_suspects();
   }
   if (!core_.is_over() && world_status_.revoked()) {
-    if (const auto frame = core_.spread(*world_status_.cause())) {
-      send_to_all(*frame);
-    }
+    send(core_.spread(*world_status_.cause()));
   }
   if (orders_.leave.load(std::memory_order_acquire)) {
-    if (const auto frame = core_.leave()) {
-      send_to_all(*frame);
-    }
+    send(core_.leave());
   }
   if (core_.has_left() && all_sent()) {
     const base::MutexLock lock(mutex_);
@@ -184,9 +180,11 @@ void Watch::flush_and_read(Peer& peer) {
   }
 }
 
+void Watch::forget(Peer& peer) noexcept { ::epoll_ctl(epoll_fd_.get(), EPOLL_CTL_DEL, peer.control.fd(), nullptr); }
+
 void Watch::end(Peer& peer, Sign sign) {
-  ::epoll_ctl(epoll_fd_.get(), EPOLL_CTL_DEL, peer.control.fd(), nullptr);
-  revoke(core_.end(peer.rank, sign));
+  forget(peer);
+  revoke(core_.end(peer.rank, sign, now_ns()));
 }
 
 void Watch::revoke(std::optional<Cause> cause) {
@@ -215,8 +213,9 @@ void Watch::handle_death(int rank) {
   Peer& peer = peer_of(rank);
   flush_and_read(peer);
   if (!core_.has_ended(rank)) {
-    end(peer, Sign::kClosed);
+    forget(peer);
   }
+  revoke(core_.die(rank));
 }
 
 void Watch::tick() {
@@ -231,12 +230,14 @@ void Watch::tick() {
   }
 }
 
-void Watch::send_to_all(const ControlFrame& frame) {
-  for (Peer& peer : peers_) {
-    if (!core_.has_ended(peer.rank)) {
-      peer.control.send(frame);
-      follow_room(peer);
-    }
+void Watch::send(const std::optional<WatchCore::Word>& word) {
+  if (!word.has_value()) {
+    return;
+  }
+  for (const int rank : word->to) {
+    Peer& peer = peer_of(rank);
+    peer.control.send(word->frame);
+    follow_room(peer);
   }
 }
 

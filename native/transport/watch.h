@@ -8,9 +8,10 @@
 //  - A worker of this host whose lifeline broke (see lifeline.h): the same, sooner.
 //  - A neighbour (rank +-1, +-2, cyclically) that sent no heartbeat for the failure deadline: silent. The other
 //    channels are idle but for the kernel's keepalive probes, which end them when the other host does not answer.
-//  - The first cause, wherever it comes from, is sent to all peers once, unchanged. Channels are read in order,
-//    and a worker that ends its world sends the cause before it closes: so a survivor that leaves a revoked world is
-//    never taken for the lost one.
+//  - The first cause, wherever it comes from, is passed on once, unchanged: in small worlds to all, in larger ones to
+//    few, so that all hear of it within a few steps (see word_graph.h). Channels are read in order, and a worker that
+//    ends its world sends the cause before it closes; who is told nothing by a worker does not judge its closing. So a
+//    survivor that leaves a revoked world is never taken for the lost one.
 //  - A data connection may end before the cause has come over the control channel. So a link that ends is only
 //    suspicious, until the control channel has ended as well, or half of the failure deadline has passed.
 //
@@ -92,13 +93,14 @@ class Watch {
   void note_suspects();
   void read_readable();
   void flush_and_read(Peer& peer);
+  void forget(Peer& peer) noexcept;
   void end(Peer& peer, Sign sign);
   // Lets the wait end, too, when what is unsent can be sent.
   void follow_room(Peer& peer) noexcept;
   void handle_death(int rank);
   void tick();
   void revoke(std::optional<Cause> cause);
-  void send_to_all(const ControlFrame& frame);
+  void send(const std::optional<WatchCore::Word>& word);
   void flush_all(int64_t until_ns);
   bool all_sent() const;
   Peer& peer_of(int rank) noexcept;

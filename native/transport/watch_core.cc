@@ -1,7 +1,8 @@
 #include "transport/watch_core.h"
 
 #include <algorithm>
-#include <cstdlib>
+
+#include "transport/word_graph.h"
 
 namespace farandole::transport {
 namespace {
@@ -12,8 +13,7 @@ constexpr int64_t kTicksInDeadline = 5;
 constexpr int kNeighbourDistance = 2;
 
 bool is_neighbour(int rank, int other, int size) {
-  const int distance = std::abs(rank - other);
-  return rank != other && std::min(distance, size - distance) <= kNeighbourDistance;
+  return rank != other && distance_of(rank, other, size) <= kNeighbourDistance;
 }
 
 }  // namespace
@@ -48,17 +48,35 @@ std::optional<Cause> WatchCore::receive(int from, const ControlFrame& frame, int
   return std::nullopt;
 }
 
-std::optional<Cause> WatchCore::end(int rank, Sign sign) {
+bool WatchCore::tells_us(int rank) const noexcept { return tell_each_other(rank, rank_, size()); }
+
+std::optional<Cause> WatchCore::end(int rank, Sign sign, int64_t now_ns) {
   state(rank).ended = true;
+  if (sign == Sign::kClosed && !tells_us(rank)) {
+    suspect(rank, sign, now_ns);
+    return std::nullopt;
+  }
   return loss_of(rank, sign);
 }
 
+std::optional<Cause> WatchCore::die(int rank) {
+  state(rank).ended = true;
+  return loss_of(rank, Sign::kClosed);
+}
+
+// A worker that tells us nothing and has closed its connection may have left a world that has ended, and live. When the
+// word of it does not come, all that is known is that nothing more comes from there.
 void WatchCore::suspect(int rank, Sign sign, int64_t now_ns) {
+  const bool may_have_left = sign == Sign::kClosed && !tells_us(rank);
+  const Suspect suspect{.rank = rank,
+                        .sign = may_have_left ? Sign::kSilent : sign,
+                        .since_ns = now_ns,
+                        .patience_ns = may_have_left ? deadline_ns_ : deadline_ns_ / 2};
   const auto at = std::ranges::lower_bound(suspects_, rank, {}, &Suspect::rank);
   if (at != suspects_.end() && at->rank == rank) {
-    at->sign = sign;
+    at->sign = suspect.sign;
   } else {
-    suspects_.insert(at, {rank, sign, now_ns});
+    suspects_.insert(at, suspect);
   }
 }
 
@@ -90,7 +108,7 @@ WatchCore::Tick WatchCore::tick(int64_t now_ns) {
 std::optional<Cause> WatchCore::first_loss(int64_t now_ns) const {
   std::optional<Cause> first;
   const auto weigh = [&](int rank, Sign sign) {
-    if (has_ended(rank) || (first && first->rank <= rank)) {
+    if (first && first->rank <= rank) {
       return;
     }
     if (auto cause = loss_of(rank, sign)) {
@@ -98,7 +116,7 @@ std::optional<Cause> WatchCore::first_loss(int64_t now_ns) const {
     }
   };
   for (const Suspect& suspect : suspects_) {
-    if (now_ns - suspect.since_ns > deadline_ns_ / 2) {
+    if (now_ns - suspect.since_ns > suspect.patience_ns) {
       weigh(suspect.rank, suspect.sign);
     }
   }
@@ -122,25 +140,38 @@ void WatchCore::restart_clocks(int64_t now_ns) {
 }
 
 // A worker that has said goodbye has nothing to do with it any more; the others may still finish their last work.
-std::optional<ControlFrame> WatchCore::spread(const Cause& cause) {
+std::optional<WatchCore::Word> WatchCore::spread(const Cause& cause) {
   if (over_) {
     return std::nullopt;
   }
   over_ = true;
-  return left_ ? std::nullopt : std::optional(revoke_frame(cause));
+  if (left_) {
+    return std::nullopt;
+  }
+  return Word{.frame = revoke_frame(cause), .to = connected(/*only_told=*/true)};
 }
 
-std::optional<ControlFrame> WatchCore::leave() {
+std::optional<WatchCore::Word> WatchCore::leave() {
   if (left_) {
     return std::nullopt;
   }
   left_ = true;
-  return ControlFrame(ControlKind::kGoodbye);
+  return Word{.frame = ControlFrame(ControlKind::kGoodbye), .to = connected(/*only_told=*/false)};
+}
+
+std::vector<int> WatchCore::connected(bool only_told) const {
+  std::vector<int> ranks;
+  for (int rank = 0; rank < size(); ++rank) {
+    if (rank != rank_ && !has_ended(rank) && (!only_told || tells_us(rank))) {
+      ranks.push_back(rank);
+    }
+  }
+  return ranks;
 }
 
 std::vector<int> WatchCore::running() const {
   std::vector<int> ranks;
-  for (int rank = 0; rank < static_cast<int>(states_.size()); ++rank) {
+  for (int rank = 0; rank < size(); ++rank) {
     if (rank != rank_ && !state(rank).ended && !state(rank).left) {
       ranks.push_back(rank);
     }

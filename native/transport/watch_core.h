@@ -4,7 +4,7 @@
 // drives thousands with messages that are only counted.
 //
 // Times are nanoseconds of any one clock. Its work for a frame and for a tick does not grow with the world, but for the
-// frames that it has sent to all.
+// goodbye that it has sent to all.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,11 @@ class WatchCore {
   // --- What has happened. A cause that is returned is the world's end, unless the world has ended before: in either
   // case, spread() is called next.
   std::optional<Cause> receive(int from, const ControlFrame& frame, int64_t now_ns);
-  // Nothing more comes from this worker. Only what it sent before tells whether that is a loss.
-  std::optional<Cause> end(int rank, Sign sign);
+  // Nothing more comes from this worker. Only what it sent before tells whether that is a loss. Of a worker that tells
+  // this one nothing (word_graph.h), it may mean that the world has ended: then the word is on its way.
+  std::optional<Cause> end(int rank, Sign sign, int64_t now_ns);
+  // Its process has certainly ended, whatever its channel says.
+  std::optional<Cause> die(int rank);
   // A data link to it has ended. Its control channel may still bring the reason.
   void suspect(int rank, Sign sign, int64_t now_ns);
 
@@ -38,11 +41,15 @@ class WatchCore {
   };
   Tick tick(int64_t now_ns);
 
-  // --- What all workers that have not ended are to be told; none: nothing, or they have been told.
+  // --- What others are to be told; none: nothing, or they have been told.
+  struct Word {
+    ControlFrame frame;
+    std::vector<int> to;  // none of which has ended
+  };
   // The world has ended, here or elsewhere.
-  std::optional<ControlFrame> spread(const Cause& cause);
+  std::optional<Word> spread(const Cause& cause);
   // This worker leaves in good order.
-  std::optional<ControlFrame> leave();
+  std::optional<Word> leave();
 
   // From now on nothing is a loss: this worker has nothing more to do with its world.
   void stop_judging() noexcept { left_ = true; }
@@ -65,10 +72,16 @@ class WatchCore {
     int rank;
     Sign sign;
     int64_t since_ns;
+    int64_t patience_ns;  // how long the reason may be on its way
   };
 
   PeerState& state(int rank) noexcept { return states_[static_cast<size_t>(rank)]; }
   const PeerState& state(int rank) const noexcept { return states_[static_cast<size_t>(rank)]; }
+  int size() const noexcept { return static_cast<int>(states_.size()); }
+  // Whether a worker that ends its world tells this one before it closes its connections.
+  bool tells_us(int rank) const noexcept;
+  // The others that have not ended, all or those that we tell of the world's end.
+  std::vector<int> connected(bool only_told) const;
   std::optional<Cause> loss_of(int rank, Sign sign) const;
   std::optional<Cause> first_loss(int64_t now_ns) const;
   void restart_clocks(int64_t now_ns);

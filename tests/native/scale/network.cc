@@ -88,6 +88,10 @@ void Network::end(int rank, const std::vector<int>& peers, int64_t at_ns) {
   }
 }
 
+void Network::close(int rank, std::vector<int> peers, int64_t at_ns) {
+  send_to(rank, std::move(peers), std::make_shared<const Message>(Message{.kind = MessageKind::kEnd}), at_ns);
+}
+
 void Network::call_tick(int rank, int64_t at_ns) {
   push({.at_ns = std::max(at_ns, now_ns_), .number = 0, .what = Happens::kTick, .rank = rank});
 }

@@ -88,6 +88,8 @@ class Network {
   void send_to(int from, std::vector<int> to, MessagePointer message, int64_t at_ns);
   // The process of this rank is gone: what it has not sent yet is lost, and these ranks see its connections end.
   void end(int rank, const std::vector<int>& peers, int64_t at_ns);
+  // The same in good order: what it has not sent yet goes first.
+  void close(int rank, std::vector<int> peers, int64_t at_ns);
   void call_tick(int rank, int64_t at_ns);
   void call(std::function<void()> action, int64_t at_ns);
 

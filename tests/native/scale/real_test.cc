@@ -335,7 +335,7 @@ void expect_connections_and_frames_as_simulated(const Layout& layout) {
 }
 
 std::vector<Layout> layouts() {
-  std::vector<Layout> all = {{.size = 8, .ranks_per_host = 1}, {.size = 8, .ranks_per_host = 2}, {.size = 64}};
+  std::vector<Layout> all = {{.size = 8, .ranks_per_host = 1}, {.size = 8, .ranks_per_host = 2}, {.size = 72}};
   if (const char* const ranks = std::getenv("FARANDOLE_SCALE_RANKS")) {
     all.push_back({.size = static_cast<int>(std::strtol(ranks, nullptr, 10))});
   }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <numeric>
 #include <set>
 
 #include "scale/star_and_mesh.h"
@@ -14,11 +15,24 @@ using transport::Cause;
 using transport::ControlKind;
 using transport::Sign;
 
-constexpr int kSizes[] = {1, 2, 8, 20, 64};
+constexpr int kSizes[] = {1, 2, 8, 20, 64, 65, 100};
 Cause revocation() { return {.rank = 3, .sign = Sign::kRevoked, .text = "the roster has lost rank 3"}; }
 
 Layout layout_of(int size, int ranks_per_host = 8) {
   return {.size = size, .ranks_per_host = ranks_per_host, .hosts_per_rack = 4};
+}
+
+// Whom each rank tells that the world has ended: all in small worlds, else one for each power of two, in both
+// directions.
+uint64_t told_by_each(int size) {
+  if (size <= 64) {
+    return static_cast<uint64_t>(size - 1);
+  }
+  uint64_t told = 0;
+  for (int distance = 1; 2 * distance <= size; distance *= 2) {
+    told += 2 * distance == size ? 1 : 2;
+  }
+  return told;
 }
 
 // Pairs of ranks that share a host.
@@ -64,12 +78,12 @@ TEST_P(Sizes, SetUpMakesTwoConnectionsForEachPairOfHostsAndTellsEachOther) {
   }
 }
 
-TEST_P(Sizes, RevocationIsToldByEveryoneToEveryone) {
+TEST_P(Sizes, RevocationReachesAllOnTheWaysOfTheGraph) {
   StarAndMesh world(layout_of(size_));
   world.form_at_once();
   world.network().call([&] { world.revoke(0, revocation()); }, kMillisecond);
   world.network().run(kSecond);
-  EXPECT_EQ(world.counts().frames(ControlKind::kRevoke), n_ * others());
+  EXPECT_EQ(world.counts().frames(ControlKind::kRevoke), n_ * told_by_each(size_));
   for (int rank = 0; rank < size_; ++rank) {
     ASSERT_TRUE(world.cause(rank));
     EXPECT_EQ(world.cause(rank)->text, revocation().text);
@@ -101,6 +115,62 @@ TEST_P(Sizes, HeartbeatsGrowWithRanksAndNotWithPairs) {
 
 INSTANTIATE_TEST_SUITE_P(All, Sizes, ::testing::ValuesIn(kSizes), ::testing::PrintToStringParamName());
 
+// --- several workers die at once
+
+struct Loss {
+  std::string name;
+  int size;
+  std::vector<int> dead;
+};
+
+std::vector<int> consecutive(int first, int count) {
+  std::vector<int> ranks(static_cast<size_t>(count));
+  std::iota(ranks.begin(), ranks.end(), first);
+  return ranks;
+}
+
+class Losses : public ::testing::TestWithParam<Loss> {};
+
+// A survivor closes its connections as soon as it has told its own: those that hear later must not take it for the
+// dead.
+TEST_P(Losses, ReachAllSurvivorsAtOnceAndBlameTheDead) {
+  const auto& [name, size, dead] = GetParam();
+  StarAndMesh world({.size = size}, /*seed=*/1, {.jitter = 0.5});
+  world.form_at_once();
+  world.leave_after_end(0);
+  world.network().call(
+      [&] {
+        for (const int rank : dead) {
+          world.kill(rank);
+        }
+      },
+      kMillisecond);
+  world.network().run(3 * kSecond);
+  const std::set<int> all_dead(dead.begin(), dead.end());
+  for (int rank = 0; rank < size; ++rank) {
+    if (all_dead.contains(rank)) {
+      continue;
+    }
+    ASSERT_TRUE(world.cause(rank)) << rank;
+    EXPECT_TRUE(all_dead.contains(world.cause(rank)->rank)) << rank << ": " << world.cause(rank)->text;
+    EXPECT_EQ(world.cause(rank)->sign, Sign::kClosed);
+    EXPECT_LT(world.ended_ns(rank), 10 * kMillisecond) << rank;
+  }
+  const uint64_t survivors = static_cast<uint64_t>(size) - dead.size();
+  EXPECT_LE(world.counts().frames(ControlKind::kRevoke), survivors * told_by_each(size));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Losses,
+                         ::testing::Values(Loss{"one", 1024, {512}}, Loss{"rank_0", 1024, {0}},
+                                           Loss{"four_at_random", 1024, {17, 18, 500, 731}},
+                                           Loss{"a_host", 1024, consecutive(128, 8)},
+                                           Loss{"the_host_of_rank_0", 1024, consecutive(0, 8)},
+                                           Loss{"a_rack", 1024, consecutive(256, 32)},
+                                           Loss{"the_rack_of_rank_0", 1024, consecutive(0, 32)},
+                                           Loss{"all_but_the_last_rack", 256, consecutive(0, 224)},
+                                           Loss{"a_host_of_a_small_world", 64, consecutive(8, 8)}),
+                         [](const auto& info) { return info.param.name; });
+
 TEST(StarAndMesh, SameSeedGivesSameRun) {
   const auto ends = [](uint64_t seed) {
     StarAndMesh world(layout_of(40), seed, {.jitter = 0.5});
@@ -125,11 +195,14 @@ enum class Fault { kNone, kDeath, kLargeProcessDies, kStop, kRevocation };
 struct Scenario {
   explicit Scenario(uint64_t seed) : random(seed) {
     const int ranks_per_host = pick(1, 8);
-    layout = {.size = pick(2, 40), .ranks_per_host = ranks_per_host, .hosts_per_rack = pick(1, 4)};
+    layout = {.size = pick(0, 3) == 0 ? pick(65, 140) : pick(2, 40),
+              .ranks_per_host = ranks_per_host,
+              .hosts_per_rack = pick(1, 4)};
     fault = static_cast<Fault>(pick(0, 4));
     rank = pick(0, layout.size - 1);
     at_ns = pick(0, 400) * kMillisecond;
     jitter = 0.1 * pick(0, 8);
+    leaves_after_ns = pick(0, 1) * kMillisecond;
   }
   int pick(int from, int to) { return std::uniform_int_distribution<int>(from, to)(random); }
 
@@ -139,6 +212,7 @@ struct Scenario {
   int rank = 0;
   int64_t at_ns = 0;
   double jitter = 0;
+  int64_t leaves_after_ns = 0;  // when survivors close their connections
 };
 
 void begin(StarAndMesh& world, Scenario& scenario) {
@@ -206,6 +280,7 @@ std::string run_seed(uint64_t seed, const Network::Cut& cut = nullptr) {
   Scenario scenario(seed);
   StarAndMesh world(scenario.layout, seed, {.jitter = scenario.jitter});
   world.network().set_cut(cut);
+  world.leave_after_end(scenario.leaves_after_ns);
   begin(world, scenario);
   world.network().run(4 * kSecond);
   return judge(world, scenario);

@@ -139,8 +139,12 @@ void StarAndMesh::advance_setup(int rank, int64_t now_ns) {
 // --- the watch
 
 void StarAndMesh::begin_watch(int rank, int64_t now_ns) {
-  worker(rank).watch.emplace(rank, network_.layout().size, deadline_seconds_, now_ns);
+  Worker& self = worker(rank);
+  self.watch.emplace(rank, network_.layout().size, deadline_seconds_, now_ns);
   network_.call_tick(rank, now_ns);
+  for (const int ended : std::exchange(self.ended, {})) {
+    see_end(rank, ended, now_ns);
+  }
 }
 
 void StarAndMesh::tick(int rank, int64_t now_ns) {
@@ -175,8 +179,9 @@ void StarAndMesh::see_end(int to, int from, int64_t now_ns) {
   Worker& self = worker(to);
   std::optional<Cause> cause;
   if (self.watch) {
-    cause = self.watch->end(from, Sign::kClosed);
+    cause = self.watch->end(from, Sign::kClosed, now_ns);
   } else if (self.setup) {
+    self.ended.push_back(from);
     cause = self.setup->end(from, Sign::kClosed);
   }
   if (cause) {
@@ -191,14 +196,13 @@ void StarAndMesh::end_world(int rank, const Cause& cause, int64_t now_ns) {
   }
   self.cause = cause;
   self.ended_ns = now_ns;
-  std::vector<int> told = others(rank);
-  if (self.watch) {
-    std::erase_if(told, [&](int other) { return self.watch->has_ended(other); });
-    if (const auto frame = self.watch->spread(cause)) {
-      send_control(rank, std::move(told), *frame, now_ns);
-    }
-  } else {
-    send_control(rank, std::move(told), transport::revoke_frame(cause), now_ns);
+  if (!self.watch) {
+    send_control(rank, others(rank), transport::revoke_frame(cause), now_ns);
+  } else if (const auto word = self.watch->spread(cause)) {
+    send_control(rank, word->to, word->frame, now_ns);
+  }
+  if (leaves_after_ns_) {
+    network_.call([this, rank] { network_.close(rank, others(rank), network_.now_ns()); }, now_ns + *leaves_after_ns_);
   }
 }
 

@@ -54,6 +54,8 @@ class StarAndMesh final : private Receiver {
 
   // The process ends; the kernel closes its connections this much later.
   void kill(int rank, int64_t closes_after_ns = 0);
+  // Survivors close their connections this much after the end of their world. Without it they keep them.
+  void leave_after_end(int64_t after_ns) { leaves_after_ns_ = after_ns; }
   // The process stops, as by SIGSTOP: it neither sends nor receives any more.
   void stop(int rank) { worker(rank).runs = false; }
   // A layer above ends the world at one rank.
@@ -72,6 +74,7 @@ class StarAndMesh final : private Receiver {
     std::optional<transport::WatchCore> watch;
     std::unique_ptr<engine::AgreementCore> agreement;
     std::vector<int> hosts;
+    std::vector<int> ended;  // whose connections ended during the set-up
     std::vector<std::string> done;
     std::optional<transport::Cause> cause;
     int64_t ended_ns = 0;
@@ -100,6 +103,7 @@ class StarAndMesh final : private Receiver {
   void send_control(int from, std::vector<int> to, const transport::ControlFrame& frame, int64_t now_ns);
 
   const double deadline_seconds_;
+  std::optional<int64_t> leaves_after_ns_;
   Network network_;
   engine::Recorder recorder_;  // of all ranks: nothing is read from it
   std::vector<Worker> workers_;

@@ -124,6 +124,52 @@ TEST_F(SetupOfThree, TimeoutNamesRankThatDidNotConnectAndItsRefusal) {
   EXPECT_NE(std::string(error.what()).find("another secret"), std::string::npos) << error.what();
 }
 
+// Rank 0 of a world in which not all tell all. Rank 3 tells it nothing.
+class SetupOfManyRanks : public ::testing::Test {
+ protected:
+  static constexpr int kSize = 100;
+
+  SetupOfManyRanks() {
+    for (int rank = 1; rank < kSize; ++rank) {
+      core_.join(rank, /*connector=*/true, /*shares_memory=*/false);
+      core_.link(rank);
+    }
+  }
+  void receive_ready(int rank) {
+    EXPECT_FALSE(core_.receive(rank, ControlFrame(ControlKind::kReady, pack_row(std::vector<bool>(kSize)))));
+  }
+
+  SetupCore core_{0, kSize, kGeneration};
+};
+
+TEST_F(SetupOfManyRanks, ReadyWorkerThatTellsUsNothingMayHaveLeftWorldThatHasFormedAndEnded) {
+  ASSERT_TRUE(core_.announce());
+  receive_ready(3);
+  EXPECT_FALSE(core_.end(3, Sign::kClosed));
+  EXPECT_TRUE(core_.keeps(3)) << "the watch judges it if the world still forms here";
+  EXPECT_FALSE(core_.keeps(5)) << "not ready";
+}
+
+TEST_F(SetupOfManyRanks, EndIsLossWhereWorldCannotHaveFormed) {
+  receive_ready(3);
+  EXPECT_TRUE(core_.end(3, Sign::kClosed)) << "this worker has not announced";
+  ASSERT_TRUE(core_.announce());
+  EXPECT_TRUE(core_.end(5, Sign::kClosed)) << "that worker was not ready";
+}
+
+TEST_F(SetupOfManyRanks, EndIsLossOfWorkerThatWouldHaveToldUs) {
+  ASSERT_TRUE(core_.announce());
+  receive_ready(4);
+  EXPECT_TRUE(core_.end(4, Sign::kClosed));
+}
+
+TEST_F(SetupOfManyRanks, CertainSignsAreLosses) {
+  ASSERT_TRUE(core_.announce());
+  receive_ready(3);
+  EXPECT_TRUE(core_.end(3, Sign::kSilent));
+  EXPECT_TRUE(core_.die(3));
+}
+
 TEST(SetupCore, WorldOfOneFormsAtOnce) {
   SetupCore core(0, 1, kGeneration);
   ASSERT_TRUE(core.announce());

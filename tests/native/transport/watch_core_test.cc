@@ -46,8 +46,8 @@ TEST(WatchCore, HeartbeatFitsFiveTimesIntoShortDeadline) {
 TEST(WatchCore, ClosedChannelIsLossUnlessGoodbyeCameBefore) {
   WatchCore core(0, 4, kDeadlineSeconds, 0);
   EXPECT_FALSE(core.receive(2, goodbye(), 0));
-  EXPECT_FALSE(core.end(2, Sign::kClosed));
-  const auto cause = core.end(3, Sign::kClosed);
+  EXPECT_FALSE(core.end(2, Sign::kClosed, 0));
+  const auto cause = core.end(3, Sign::kClosed, 0);
   ASSERT_TRUE(cause);
   EXPECT_EQ(cause->rank, 3);
   EXPECT_EQ(cause->text, describe_loss(3, Sign::kClosed));
@@ -102,15 +102,77 @@ TEST(WatchCore, CauseIsSpreadOnceAndUnchanged) {
   const Cause cause{.rank = 2, .sign = Sign::kStalled, .text = "words of another rank"};
   const auto received = core.receive(1, revoke_frame(cause), 0);
   ASSERT_TRUE(received);
-  const auto frame = core.spread(*received);
-  ASSERT_TRUE(frame);
-  EXPECT_EQ(frame->kind, ControlKind::kRevoke);
-  EXPECT_EQ(frame->rank, cause.rank);
-  EXPECT_EQ(frame->sign, cause.sign);
-  EXPECT_EQ(frame->text, cause.text);
+  const auto word = core.spread(*received);
+  ASSERT_TRUE(word);
+  EXPECT_EQ(word->frame.kind, ControlKind::kRevoke);
+  EXPECT_EQ(word->frame.rank, cause.rank);
+  EXPECT_EQ(word->frame.sign, cause.sign);
+  EXPECT_EQ(word->frame.text, cause.text);
+  EXPECT_EQ(word->to, (std::vector<int>{1, 2, 3}));
   EXPECT_TRUE(core.is_over());
   EXPECT_FALSE(core.spread({.rank = 3, .sign = Sign::kClosed, .text = "a later one"}));
   EXPECT_TRUE(core.tick(0).beats.empty()) << "the world is over";
+}
+
+// --- worlds in which not all tell all
+
+constexpr int kLarge = 100;
+// Seen by rank 0: it tells rank 4, and not rank 3.
+constexpr int kTells = 4;
+constexpr int kTellsNothing = 3;
+std::vector<int> neighbours() { return {1, 2, 98, 99}; }
+
+TEST(WatchCore, LargeWorldTellsThoseAtDistanceOfPowerOfTwo) {
+  const auto told = [](int rank, int size) {
+    return WatchCore(rank, size, kDeadlineSeconds, 0).spread({.rank = 1, .sign = Sign::kClosed, .text = "lost"})->to;
+  };
+  EXPECT_EQ(told(0, kLarge), (std::vector<int>{1, 2, 4, 8, 16, 32, 68, 84, 92, 96, 98, 99}));
+  EXPECT_EQ(told(64, 128), (std::vector<int>{0, 32, 48, 56, 60, 62, 63, 65, 66, 68, 72, 80, 96}));
+  EXPECT_EQ(told(5, 64).size(), 63U) << "the largest world in which all tell all";
+}
+
+TEST(WatchCore, LargeWorldSaysGoodbyeToAll) {
+  EXPECT_EQ(WatchCore(0, kLarge, kDeadlineSeconds, 0).leave()->to.size(), static_cast<size_t>(kLarge - 1));
+}
+
+TEST(WatchCore, LargeWorldIsEndedByClosedChannelOfWorkerThatTellsUs) {
+  WatchCore core(0, kLarge, kDeadlineSeconds, 0);
+  EXPECT_TRUE(core.end(kTells, Sign::kClosed, 0));
+}
+
+TEST(WatchCore, WorkerThatTellsUsNothingMayHaveLeftWorldThatHasEnded) {
+  WatchCore core(0, kLarge, kDeadlineSeconds, 0);
+  EXPECT_FALSE(core.end(kTellsNothing, Sign::kClosed, 0));
+  const Cause cause{.rank = 50, .sign = Sign::kClosed, .text = "lost"};
+  EXPECT_FALSE(tick_until(core, kDeadline, neighbours()));
+  const auto word = core.spread(*core.receive(kTells, revoke_frame(cause), kDeadline));
+  ASSERT_TRUE(word);
+  EXPECT_EQ(word->frame.rank, cause.rank);
+}
+
+TEST(WatchCore, WithoutWordClosedChannelIsSilenceAfterDeadline) {
+  WatchCore core(0, kLarge, kDeadlineSeconds, 0);
+  core.suspect(kTellsNothing, Sign::kClosed, 0);  // its data link may be the first to end
+  EXPECT_FALSE(core.end(kTellsNothing, Sign::kClosed, 0));
+  EXPECT_FALSE(tick_until(core, kDeadline, neighbours()));
+  const auto cause = tick_until(core, kDeadline + kTick, neighbours());
+  ASSERT_TRUE(cause);
+  EXPECT_EQ(cause->rank, kTellsNothing);
+  EXPECT_EQ(cause->sign, Sign::kSilent) << "it may have left, and live";
+}
+
+TEST(WatchCore, GoodbyeOfWorkerThatTellsUsNothingCounts) {
+  WatchCore core(0, kLarge, kDeadlineSeconds, 0);
+  EXPECT_FALSE(core.receive(kTellsNothing, goodbye(), 0));
+  EXPECT_FALSE(core.end(kTellsNothing, Sign::kClosed, 0));
+  EXPECT_FALSE(tick_until(core, 3 * kDeadline, neighbours()));
+}
+
+// A lifeline is certain, and so is a connection that breaks: a worker that leaves does neither.
+TEST(WatchCore, LargeWorldIsEndedAtOnceByCertainSigns) {
+  EXPECT_TRUE(WatchCore(0, kLarge, kDeadlineSeconds, 0).die(kTellsNothing));
+  EXPECT_TRUE(WatchCore(0, kLarge, kDeadlineSeconds, 0).end(kTellsNothing, Sign::kSilent, 0));
+  EXPECT_TRUE(WatchCore(0, kLarge, kDeadlineSeconds, 0).end(kTellsNothing, Sign::kBroken, 0));
 }
 
 TEST(WatchCore, AbandonNamesRankThatFellSilent) {
@@ -125,11 +187,12 @@ TEST(WatchCore, AbandonNamesRankThatFellSilent) {
 
 TEST(WatchCore, WorkerThatHasLeftNoticesNoLossAndSpreadsNone) {
   WatchCore core(0, 4, kDeadlineSeconds, 0);
-  const auto frame = core.leave();
-  ASSERT_TRUE(frame);
-  EXPECT_EQ(frame->kind, ControlKind::kGoodbye);
+  const auto word = core.leave();
+  ASSERT_TRUE(word);
+  EXPECT_EQ(word->frame.kind, ControlKind::kGoodbye);
+  EXPECT_EQ(word->to, (std::vector<int>{1, 2, 3}));
   EXPECT_FALSE(core.leave()) << "once";
-  EXPECT_FALSE(core.end(1, Sign::kClosed));
+  EXPECT_FALSE(core.end(1, Sign::kClosed, 0));
   EXPECT_FALSE(core.receive(2, revoke_frame({.rank = 1, .sign = Sign::kClosed, .text = "lost"}), 0));
   EXPECT_FALSE(core.spread({.rank = 1, .sign = Sign::kClosed, .text = "lost"}));
 }
