@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from farandole.base import portable
 from farandole.torch.skeleton import is_available
-from farandole.worker.core import portable
 
 
 def _reduce(tensor: torch.Tensor) -> tuple[Any, ...] | None:

@@ -36,11 +36,11 @@ def write_call(function: Callable[..., Any], arguments: Sequence[object], shared
     Raises:
         Refused: the call cannot be pickled or written.
     """
-    import cloudpickle  # type: ignore[import-untyped]
+    from farandole.base import portable
 
     try:
         # The path first, in a pickle of its own: unpickling the rest may import modules from it.
-        call = pickle.dumps((sys.path, cloudpickle.dumps((function, tuple(arguments)))))
+        call = pickle.dumps((sys.path, portable.dumps((function, tuple(arguments)))))
     except Exception as error:  # Pickling runs code of the function's and the arguments' classes.
         raise Refused(
             f"the function cannot be sent: {type(error).__name__}: {error}",
@@ -90,14 +90,14 @@ def main() -> None:
 
 
 def _write(path: Path, returned: bool, value: Any) -> None:
-    import cloudpickle
+    from farandole.base import portable
 
     try:
-        content = cloudpickle.dumps((returned, value))
+        content = portable.dumps((returned, value))
     except Exception as error:
         if returned:
             raise
-        content = cloudpickle.dumps((False, RuntimeError(f"{type(value).__name__}, which cannot be sent: {error}")))
+        content = portable.dumps((False, RuntimeError(f"{type(value).__name__}, which cannot be sent: {error}")))
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_bytes(content)
     draft.replace(path)

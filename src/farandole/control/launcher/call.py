@@ -64,10 +64,9 @@ def dump_exception(error: BaseException) -> bytes:
 
 
 def _dump(returned: bool, value: Any) -> bytes:
-    import cloudpickle  # type: ignore[import-untyped]
+    from farandole.base import portable
 
-    payload: bytes = cloudpickle.dumps((returned, value))
-    return payload
+    return portable.dumps((returned, value))
 
 
 def traceback_of(error: BaseException) -> str:

@@ -106,11 +106,12 @@ def pickle_call(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[s
     Raises:
         SpecError: `func` is not a function.
     """
+    from farandole.base import portable
+
     check_function(func)
-    import cloudpickle  # type: ignore[import-untyped]
 
     # The path first, in a separate pickle: unpickling the rest may import modules from it.
-    return pickle.dumps((sys.path, cloudpickle.dumps((func, tuple(args), dict(kwargs)))))
+    return pickle.dumps((sys.path, portable.dumps((func, tuple(args), dict(kwargs)))))
 
 
 def check_function(func: object) -> None:

@@ -10,12 +10,12 @@ from typing import Any, TypeVar, overload
 
 import cloudpickle  # type: ignore[import-untyped]
 
+from farandole.base import portable
 from farandole.worker.collectives.allgather import ALLGATHER
 from farandole.worker.collectives.broadcast import BROADCAST
 from farandole.worker.collectives.declaration import Form
 from farandole.worker.collectives.forms import Forms
 from farandole.worker.collectives.plain_memory import Block, PlainMemory
-from farandole.worker.core import portable
 from farandole.worker.core.basics import current
 from farandole.worker.core.dtype import DType
 from farandole.worker.core.group import ProcessSet, global_process_set

@@ -22,7 +22,8 @@ def report(value: Any) -> None:
     farandole's launcher has not started, the first call warns, and nothing else happens.
 
     Args:
-        value: anything that cloudpickle can pickle, up to 16 MiB.
+        value: anything that cloudpickle can pickle, up to 16 MiB. Tensors of a GPU arrive on the receiver's GPU, or in
+            its memory if it has none.
 
     Raises:
         InvalidRequestError: the value is larger.
@@ -31,9 +32,9 @@ def report(value: Any) -> None:
         >>> import farandole
         >>> farandole.report({"epoch": 1, "loss": 0.25})
     """
-    import cloudpickle  # type: ignore[import-untyped]
+    from farandole.base import portable
 
-    payload = cloudpickle.dumps(value)
+    payload = portable.dumps(value)
     if len(payload) > MOST_BYTES:
         raise InvalidRequestError(
             f"a reported value has {len(payload)} bytes when pickled, and at most {MOST_BYTES} are allowed. Report a "

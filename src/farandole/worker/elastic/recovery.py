@@ -19,10 +19,10 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import cloudpickle  # type: ignore[import-untyped]
 import msgspec
 
+from farandole.base import portable
 from farandole.base.request_kind import Kind
 from farandole.base.wire.rendezvous import World
 from farandole.errors import HorovodInternalError, InvalidRequestError, MismatchError
-from farandole.worker.core import portable
 from farandole.worker.core.dtype import DType, Max
 from farandole.worker.core.request import make_request
 from farandole.worker.core.retry import Gradients

@@ -1,7 +1,7 @@
-"""Pickles of objects for other workers.
+"""Pickles of objects for other workers, and for the program that has started them.
 
 A framework pickles a tensor of a GPU with the number of that GPU. On the receiver, this may be another worker's GPU, or
-none. So front ends with such tensors register how to pickle them.
+there may be none. So front ends with such tensors register how to pickle them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def register(kind: type, reduce: Callable[[Any], Reduced | None]) -> None:
 
 
 def dumps(value: Any) -> bytes:
-    """Return a pickle that any worker can load, with `cloudpickle.loads`."""
+    """Return a pickle that any process of the job can load, with `pickle.loads`."""
     file = io.BytesIO()
     _Pickler(file).dump(value)
     return file.getvalue()
