@@ -192,7 +192,7 @@ ENVIRONMENTS = {
             *("ray[data,default,train]==2.60.0", "pandas==3.1.1", "pyarrow==26.0.1"),
             *("torch==2.13.0", "numpy==2.4.6", "safetensors==0.8.0"),
         ),
-        ("tests/ray", "tests/integration/docs/test_code_blocks.py", "-k", "ray", "--timeout", "400"),
+        ("tests/ray", "tests/integration/docs/test_code_blocks.py", "-k", "ray", "--timeout", "1500"),
         on_demand=True,
     ),
 }

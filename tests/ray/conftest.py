@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS = 120.0
+# Generous, because the machine may have ten times as much work: only a test that fails waits that long.
+SECONDS = 300.0
 
 # Ray's own warnings are not ours.
 os.environ["PYTHONWARNINGS"] = "ignore"
@@ -30,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip("Ray is not installed"))
         item.add_marker(pytest.mark.filterwarnings("ignore"))
         if item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(400))
+            item.add_marker(pytest.mark.timeout(1500))
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +57,22 @@ def nothing_left() -> Iterator[None]:
     """After the test, no process of a worker's job lives."""
     yield
     until(lambda: not _processes())
+
+
+@pytest.fixture
+def start_job(nothing_left: None, tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Starts a `Job` in the test's folder: `start_job(options, fn, *args)`. It is ended with the test."""
+    from tests.ray.jobs import Job
+
+    jobs: list[Job] = []
+
+    def start(options: dict[str, Any], fn: Callable[..., Any], *args: Any) -> Job:
+        jobs.append(Job(tmp_path, options, fn, *args))
+        return jobs[-1]
+
+    yield start
+    for job in jobs:
+        job.give_up()
 
 
 def _processes() -> list[str]:

@@ -50,6 +50,13 @@ def train(folder: str, size: int) -> tuple[list[float], list[int]]:
     return [float(each) for each in model.parameters()], [hvd.size()]
 
 
+def dataset() -> Any:
+    """Return a dataset of Ray with SAMPLES rows."""
+    import ray.data
+
+    return ray.data.from_items([{"number": float(number)} for number in range(SAMPLES)], override_num_blocks=5)
+
+
 def train_and_record(
     folder: str, dataset: Any = None, pause: float = 0.05, before_step: Callable[[int], None] = lambda step: None
 ) -> list[float]:
@@ -127,7 +134,7 @@ def what_is_wrong(folder: Path) -> list[str]:
 
 
 class Job:
-    """`farandole.ray.run` in a thread.
+    """`farandole.ray.run` in a thread, which a failing test does not wait for.
 
     Args:
         folder: of the training.
@@ -140,15 +147,25 @@ class Job:
         self.values: list[tuple[int, int, int]] = []
         self.results: Any = None
         self.error: BaseException | None = None
+        self._is_given_up = False
 
         def run() -> None:
             try:
-                self.results = farandole.ray.run(fn, [str(folder), *args], callbacks=[self.values.append], **options)
+                self.results = farandole.ray.run(fn, [str(folder), *args], callbacks=[self._take], **options)
             except BaseException as error:
                 self.error = error
 
-        self._thread = threading.Thread(target=run)
+        self._thread = threading.Thread(target=run, daemon=True)
         self._thread.start()
+
+    def _take(self, value: tuple[int, int, int]) -> None:
+        if self._is_given_up:
+            raise RuntimeError("the test is over")  # It ends the job.
+        self.values.append(value)
+
+    def give_up(self) -> None:
+        """End the job, if it still runs, when it reports its next value."""
+        self._is_given_up = True
 
     def reaches(self, *sizes: int) -> None:
         """Wait until a step is taken by one of these numbers of workers from now on."""

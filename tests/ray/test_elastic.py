@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.ray.conftest import until
-from tests.ray.jobs import Job, actor_of, dialer_of, living, train
+from tests.ray.jobs import Job, actor_of, dataset, dialer_of, living, train, train_and_record, what_is_wrong
 
 import farandole.ray
 from farandole.errors import JobFailed
@@ -21,9 +21,9 @@ from farandole.ray import RayExecutor
 
 @pytest.mark.parametrize("find", [lambda pid: pid, dialer_of, actor_of], ids=["worker", "dialer", "actor"])
 def test_training_goes_on_after_a_process_is_killed(
-    cluster: Any, nothing_left: None, tmp_path: Path, find: Callable[[int], int]
+    cluster: Any, start_job: Callable[..., Job], find: Callable[[int], int]
 ) -> None:
-    job = Job(tmp_path, {"min_workers": 2, "max_workers": 2}, train, 2)
+    job = start_job({"min_workers": 2, "max_workers": 2}, train, 2)
     job.reaches(2)
     victim = job.workers()[0]
     os.kill(find(victim), signal.SIGKILL)
@@ -34,7 +34,22 @@ def test_training_goes_on_after_a_process_is_killed(
     until(lambda: cluster.available_resources().get("CPU") == 8)
 
 
-def test_job_grows_to_the_most_workers_when_there_is_room(cluster: Any, nothing_left: None, tmp_path: Path) -> None:
+def test_rows_of_a_dataset_are_used_once_though_a_worker_is_killed(
+    cluster: Any, start_job: Callable[..., Job], tmp_path: Path
+) -> None:
+    from farandole.ray.data import DatasetSource
+
+    source = DatasetSource(dataset(), shuffle=True)
+    job = start_job({"min_workers": 2, "max_workers": 2}, train_and_record, source)
+    job.reaches(2)
+    until(lambda: len(job.workers()) == 2)
+    os.kill(job.workers()[0], signal.SIGKILL)
+    until(lambda: job.error or len(list(tmp_path.glob("pid.*"))) >= 3)
+    job.finish()
+    assert what_is_wrong(tmp_path) == []
+
+
+def test_job_grows_to_the_most_workers_when_there_is_room(cluster: Any, start_job: Callable[..., Job]) -> None:
     @cluster.remote(num_cpus=6)
     class Other:
         def ready(self) -> None:
@@ -42,11 +57,20 @@ def test_job_grows_to_the_most_workers_when_there_is_room(cluster: Any, nothing_
 
     other = Other.remote()
     cluster.get(other.ready.remote())
-    job = Job(tmp_path, {"min_workers": 1, "max_workers": 3}, train, 3)
+    job = start_job({"min_workers": 1, "max_workers": 3}, train, 3)
     job.reaches(2)
     cluster.kill(other)
     job.reaches(3)
     assert len(job.finish()) == 3
+
+
+def test_callback_that_fails_ends_the_job(cluster: Any, start_job: Callable[..., Job]) -> None:
+    job = start_job({"min_workers": 1, "max_workers": 1}, train, 1)
+    job.reaches(1)
+    job.give_up()
+    with pytest.raises(RuntimeError, match="the test is over"):
+        job.finish()
+    until(lambda: cluster.available_resources().get("CPU") == 8)
 
 
 def fails() -> None:

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import pytest
+from tests.ray.conftest import SECONDS
 
 FIXED = """
 import os, sys
@@ -101,6 +102,6 @@ print("well done")
 @pytest.mark.parametrize("program", [FIXED, ELASTIC], ids=["fixed", "elastic"])
 def test_script_for_horovod_runs_unchanged(cluster: Any, nothing_left: None, program: str) -> None:
     address = cluster.get_runtime_context().gcs_address
-    done = subprocess.run([sys.executable, "-c", program, address], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", program, address], capture_output=True, text=True, timeout=2 * SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "well done" in done.stdout

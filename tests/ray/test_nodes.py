@@ -7,7 +7,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +32,10 @@ def nodes() -> Iterator[Any]:
     cluster.shutdown()
 
 
-def test_training_goes_on_when_node_is_lost_and_grows_on_a_new_one(
-    nodes: Any, nothing_left: None, tmp_path: Path
-) -> None:
+def test_training_goes_on_when_node_is_lost_and_grows_on_a_new_one(nodes: Any, start_job: Callable[..., Job]) -> None:
     first = add_node(nodes)
     add_node(nodes)
-    job = Job(tmp_path, {"min_workers": 1, "max_workers": 2}, train, 2)
+    job = start_job({"min_workers": 1, "max_workers": 2}, train, 2)
     job.reaches(2)
     nodes.remove_node(first, allow_graceful=False)
     job.reaches(1)
@@ -58,9 +56,11 @@ def drain(nodes: Any, node: Any) -> None:
     assert accepted, why
 
 
-def test_worker_leaves_a_node_that_ray_drains_before_it_goes(nodes: Any, nothing_left: None, tmp_path: Path) -> None:
+def test_worker_leaves_a_node_that_ray_drains_before_it_goes(
+    nodes: Any, start_job: Callable[..., Job], tmp_path: Path
+) -> None:
     first, second = add_node(nodes), add_node(nodes)
-    job = Job(tmp_path, {"min_workers": 1, "max_workers": 2}, train_and_record)
+    job = start_job({"min_workers": 1, "max_workers": 2}, train_and_record)
     job.reaches(2)
     until(lambda: len(job.workers()) == 2)
     actors = {pid: actor_of(pid) for pid in job.workers()}
@@ -79,8 +79,8 @@ def test_worker_leaves_a_node_that_ray_drains_before_it_goes(nodes: Any, nothing
     assert left.read_text().endswith("\n"), "its last step is whole"
 
 
-def test_job_waits_for_a_node_that_has_room(nodes: Any, nothing_left: None, tmp_path: Path) -> None:
-    job = Job(tmp_path, {"min_workers": 1, "max_workers": 1}, train, 1)
+def test_job_waits_for_a_node_that_has_room(nodes: Any, start_job: Callable[..., Job]) -> None:
+    job = start_job({"min_workers": 1, "max_workers": 1}, train, 1)
     until(lambda: any(each["state"] == "PENDING" for each in _groups()))
     add_node(nodes)
     job.reaches(1)
@@ -108,11 +108,13 @@ def raylet_of(node: Any) -> int:
     return int(node.all_processes["raylet"][0].process.pid)
 
 
-@pytest.mark.timeout(1200)
-def test_each_sample_is_used_once_through_20_random_events(nodes: Any, nothing_left: None, tmp_path: Path) -> None:
+@pytest.mark.timeout(6000)
+def test_each_sample_is_used_once_through_20_random_events(
+    nodes: Any, start_job: Callable[..., Job], tmp_path: Path
+) -> None:
     chance = random.Random(11)
     added = [add_node(nodes) for _ in range(3)]
-    job = Job(tmp_path, {"min_workers": 1, "max_workers": 3}, train_and_record)
+    job = start_job({"min_workers": 1, "max_workers": 3}, train_and_record)
     job.reaches(3)
     for _ in range(EVENTS):
         event = chance.choice(["worker", "dialer", "actor", "node lost", "node added"])

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.ray.conftest import until
-from tests.ray.jobs import SAMPLES, living, train_and_record, what_is_wrong
+from tests.ray.conftest import SECONDS, until
+from tests.ray.jobs import SAMPLES, dataset, living, train_and_record, what_is_wrong
 
 
 def run_config(folder: Path, failures: int) -> Any:
@@ -124,20 +124,23 @@ def replaced_while_training(folder: Path, train: Any, killed: bool, **config: An
         except BaseException as error:
             failure.append(error)
 
-    thread = threading.Thread(target=run)
+    # A failing test does not wait for it.
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    until(lambda: failure or len(living(folder)) == 2)
-    assert not failure, failure
-    first = set(living(folder))
-    if killed:
-        os.kill(min(first), signal.SIGKILL)
-    # A third process has taken a step.
-    until(lambda: failure or len(list(folder.glob("pid.*"))) >= 3)
-    assert not failure, failure
-    survivors = first & set(living(folder))
-    until(lambda: failure or len(living(folder)) >= 2)
-    (folder / "finish").touch()
-    thread.join(120)
+    try:
+        until(lambda: failure or len(living(folder)) == 2)
+        assert not failure, failure
+        first = set(living(folder))
+        if killed:
+            os.kill(min(first), signal.SIGKILL)
+        # A third process has taken a step.
+        until(lambda: failure or len(list(folder.glob("pid.*"))) >= 3)
+        assert not failure, failure
+        survivors = first & set(living(folder))
+        until(lambda: failure or len(living(folder)) >= 2)
+    finally:
+        (folder / "finish").touch()
+    thread.join(SECONDS)
     assert not thread.is_alive() and not failure, failure
     assert len(survivors) == 1, "the other one has trained on in its process"
     assert what_is_wrong(folder) == []
@@ -173,12 +176,6 @@ def test_reports_go_on_when_a_worker_has_been_replaced(cluster: Any, tmp_path: P
     assert "False" in survivor.values(), "while the worker was not replaced"
     newcomer = max(books, key=lambda book: min(map(int, book)))
     assert set(newcomer.values()) == {"True"} and newcomer.items() <= survivor.items()
-
-
-def dataset() -> Any:
-    import ray.data
-
-    return ray.data.from_items([{"number": float(number)} for number in range(SAMPLES)], override_num_blocks=5)
 
 
 @pytest.mark.parametrize("shuffle", [False, True])

@@ -6,6 +6,7 @@ blocks stay in Ray's object store, and each worker reads the rows that the ledge
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,9 +23,9 @@ class DatasetSource(GroupedRows):
     """The rows of a Ray dataset, for an `ElasticLoader` of PyTorch, TensorFlow or JAX.
 
     It is created in the driver, which computes the dataset; the result stays in Ray's object store as long as the
-    driver runs. Pass it to Ray's workers, such as those of Ray Train, as an argument. A row is read exactly once in an
-    epoch, by one worker, in a world of any size and however it changes. Each worker has about `window` + 1 blocks in
-    memory.
+    driver runs. Pass it as an argument to the function that `farandole.ray.run`, Ray Train or `RayExecutor` runs. A row
+    is read exactly once in an epoch, by one worker, in a world of any size and however it changes. Each worker has
+    about `window` + 1 blocks in memory.
 
     Args:
         dataset: a dataset of `ray.data`.
@@ -76,4 +77,13 @@ class DatasetSource(GroupedRows):
         return read
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_kept": None}
+        from ray import cloudpickle
+
+        # References keep their owner's address only in Ray's own pickles.
+        return {**super().__getstate__(), "_kept": None, "_blocks": cloudpickle.dumps(self._blocks)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # Workers of `farandole.ray.run` are processes beside Ray's, which are not connected yet.
+        if not use_ray().is_initialized():
+            use_ray().init(address="auto", log_to_driver=False)
+        self.__dict__.update(state, _blocks=pickle.loads(state["_blocks"]))

@@ -87,6 +87,8 @@ class HostActor:
     def __init__(self, launcher: str, secret: bytes, environment: Mapping[str, str], directory: str = "") -> None:
         ray = use_ray()
         address, devices = ray.util.get_node_ip_address(), [str(each) for each in ray.get_gpu_ids()]
+        # Workers that connect to Ray find the cluster that they are on.
+        variables = {"RAY_ADDRESS": ray.get_runtime_context().gcs_address, **environment}
         self._leaves = threading.Event()
         self._lock = threading.Lock()
         self._dialer: DialerProcess | None = None
@@ -100,7 +102,7 @@ class HostActor:
                     name,
                     devices=devices,
                     patience=_PATIENCE_SECONDS,
-                    environment=environment,
+                    environment=variables,
                     directory=directory or None,
                 )
                 with self._lock:

@@ -57,7 +57,7 @@ began = threading.Event()
 @pytest.fixture
 def actor(monkeypatch: pytest.MonkeyPatch) -> Iterator[HostActor]:
     """An actor on the node `mine`, whose dialer has begun."""
-    context = types.SimpleNamespace(get_node_id=lambda: "mine")
+    context = types.SimpleNamespace(get_node_id=lambda: "mine", gcs_address="10.0.0.1:6379")
     ray = types.SimpleNamespace(
         util=types.SimpleNamespace(get_node_ip_address=lambda: "10.0.0.1"),
         get_gpu_ids=list,
