@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.ray.conftest import until
+from tests.ray.conftest import SECONDS, until
 
 import farandole.errors
 from farandole.ray import RayExecutor
@@ -170,8 +170,7 @@ def test_trial_of_tune_gives_its_resources_to_workers(cluster: Any, tmp_path: Pa
 CLIENT = """
 import sys
 import ray
-from farandole.errors import SpecError
-from farandole.ray import RayExecutor, run
+from farandole.ray import RayExecutor
 from tests.ray.test_fixed import SETTINGS, place
 
 ray.init(sys.argv[1])
@@ -180,27 +179,73 @@ executor.start()
 assert [rank for rank, *_ in executor.run(place)] == [0, 1]
 assert [rank for rank, *_ in ray.get(executor.run_remote(place))] == [0, 1]
 executor.shutdown()
+"""
+ELASTIC_CLIENT = """
+import sys
+import farandole.ray, ray
+from farandole.errors import JobFailed
+from farandole.ray import RayExecutor
+from tests.ray.test_fixed import SETTINGS
+
+def train(steps):
+    import farandole.torch as hvd
+    import farandole, torch
+    hvd.init()
+    state = hvd.elastic.ObjectState(hvd.broadcast_object, hvd.rank, step=0)
+
+    @hvd.elastic.run
+    def loop(state):
+        while state.step < steps:
+            hvd.allreduce(torch.ones(1), name="one")
+            state.step += 1
+            farandole.report((hvd.rank(), state.step))
+            state.commit()
+        return state.step
+
+    return loop(state)
+
+def fails():
+    raise ValueError("as told")
+
+ray.init(sys.argv[1])
+seen = []
+assert farandole.ray.run(train, [3], min_workers=2, max_workers=2, callbacks=[seen.append]) == [3, 3]
+assert sorted(seen) == [(rank, step) for rank in range(2) for step in (1, 2, 3)], seen
 try:
-    run(place, min_workers=1)
-except SpecError as error:
-    print(error)
+    farandole.ray.run(fails, max_workers=1)
+except JobFailed as error:
+    assert "ValueError: as told" in str(error)
+else:
+    raise AssertionError
+executor = RayExecutor(SETTINGS, min_workers=2, max_workers=2)
+executor.start()
+assert executor.run(train, args=[2], callbacks=[seen.append]) == [2, 2]
+try:
+    executor.run(fails)
+except RuntimeError as error:
+    assert str(error).startswith("Horovod detected that one or more processes exited with non-zero status")
+else:
+    raise AssertionError
+assert executor.run(train, args=[2]) == [2, 2], "its resources are still there"
+executor.shutdown()
 """
 
 
-def test_executor_works_through_ray_client(cluster: Any) -> None:
-    """The launcher of an elastic job runs in the driver, which nodes cannot reach so."""
+@pytest.mark.parametrize("program", [CLIENT, ELASTIC_CLIENT], ids=["fixed", "elastic"])
+def test_executor_works_through_ray_client(cluster: Any, nothing_left: None, program: str) -> None:
+    """Nodes cannot reach the program: an elastic job is driven by an actor."""
     address, port = cluster.get_runtime_context().gcs_address, free_port()
     options = ("--host", "127.0.0.1", "--port", str(port), "--mode", "specific-server", "--address", address)
     server = subprocess.Popen([sys.executable, "-m", "ray.util.client.server", *options])
     try:
         until(lambda: accepts(port) or server.poll() is not None)
-        command = [sys.executable, "-c", CLIENT, f"ray://127.0.0.1:{port}"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+        command = [sys.executable, "-c", program, f"ray://127.0.0.1:{port}"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+        assert done.returncode == 0, done.stderr
+        until(lambda: cluster.available_resources().get("CPU") == 8)
     finally:
         server.kill()
         server.wait()
-    assert done.returncode == 0, done.stderr
-    assert "which nodes cannot reach through Ray Client" in done.stdout
 
 
 def free_port() -> int:

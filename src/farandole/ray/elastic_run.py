@@ -22,7 +22,7 @@ from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.output.console import Console, text_writer
 from farandole.control.launcher.start.launch import launch
 from farandole.control.launcher.supervise.outcome import JobOutcome, Observer
-from farandole.errors import SpecError
+from farandole.ray import through_client
 from farandole.ray.host_actors import Demand, HostActors
 from farandole.ray.use_ray import use_ray
 
@@ -84,6 +84,23 @@ def run(
     elastic = demand.limits(elastic_timeout, reset_limit, cooldown_range)
     if not use_ray().is_initialized():
         use_ray().init()
+    if through_client.is_connected():
+        options: dict[str, Any] = {
+            "min_workers": min_workers,
+            "max_workers": max_workers,
+            "cpus_per_worker": cpus_per_worker,
+            "gpus_per_worker": gpus_per_worker,
+            "env": env,
+            "elastic_timeout": elastic_timeout,
+            "reset_limit": reset_limit,
+            "cooldown_range": cooldown_range,
+            "verbose": verbose,
+        }
+        driver = through_client.Driver(None)
+        try:
+            return driver.call(lambda _, passing: run(fn, args, kwargs, callbacks=passing, **options), callbacks)
+        finally:
+            driver.end()
     hosts = HostActors(demand)
     try:
         hosts.reserve(elastic_timeout)
@@ -116,11 +133,7 @@ def run_on_hosts(
         callbacks: functions that are called, in this thread, with each value that a worker reports.
         call: the pickled call that the workers fetch, if they run a function.
         verbose: whether to print every decision of the launcher.
-
-    Raises:
-        SpecError: the program uses Ray Client, so the cluster cannot reach it.
     """
-    _refuse_ray_client()
     secret = secrets.token_bytes(_SECRET_BYTES)
     reception = Reception([0], lambda: secret)
     # Workers inherit from Ray's processes on their machine, and nothing from this one.
@@ -184,11 +197,3 @@ def _pass_on(pickled: bytes, callbacks: Callbacks) -> None:
     value = pickle.loads(pickled)
     for callback in callbacks:
         callback(value)
-
-
-def _refuse_ray_client() -> None:
-    if use_ray().util.client.ray.is_connected():
-        raise SpecError(
-            "the launcher of an elastic job runs in the driver, which nodes cannot reach through Ray Client",
-            "start this program on the cluster, for example with `ray job submit`",
-        )

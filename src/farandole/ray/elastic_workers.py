@@ -8,9 +8,11 @@ from typing import Any
 
 from farandole.base.display.wording import HOROVOD_FAILED_FIRST
 from farandole.control.launcher.function import cause_of, pickle_call, results_of
+from farandole.ray import through_client
 from farandole.ray.elastic_run import launch_of_call, run_on_hosts
 from farandole.ray.host_actors import Demand, HostActors
 from farandole.ray.settings import RaySettings
+from farandole.ray.through_client import Driver
 
 
 @dataclass
@@ -45,6 +47,8 @@ class ElasticWorkers:
         self._demand = Demand(params.min_workers, params.max_workers, params.cpus_per_worker, gpus, discovery)
         self._limits = self._demand.limits(params.elastic_timeout, params.reset_limit, params.cooldown_range)
         self._hosts: HostActors | None = None
+        self._driver: Driver[ElasticWorkers] | None = None
+        """With Ray Client, what does the rest on the cluster."""
         self._made: tuple[type | None, tuple[Any, ...], dict[str, Any]] = None, (), {}
         self._environment: dict[str, str] = {}
 
@@ -61,6 +65,11 @@ class ElasticWorkers:
             TimeoutError: the resources are not available in time.
         """
         self.shutdown()
+        if through_client.is_connected():
+            self._driver = Driver(self)
+            made = executable_cls, executable_args, executable_kwargs, extra_env_vars
+            self._driver.call(lambda workers, _: workers.start(*made))
+            return
         self._made = executable_cls, tuple(executable_args or ()), dict(executable_kwargs or {})
         self._environment = {name: str(value) for name, value in (extra_env_vars or {}).items()}
         hosts = self._hosts = HostActors(self._demand)
@@ -68,6 +77,8 @@ class ElasticWorkers:
 
     def execute(self, fn: Callable[[Any], Any], callbacks: Sequence[Callable[[Any], Any]] | None = None) -> list[Any]:
         """Run `fn(object)` in each worker, and return the values of those that have finished, by rank."""
+        if self._driver is not None:
+            return self._driver.call(lambda workers, passing: workers.execute(fn, passing), callbacks or ())
         cls, args, kwargs = self._made
         return self._run(lambda: fn(None if cls is None else cls(*args, **kwargs)), (), {}, callbacks)
 
@@ -79,6 +90,8 @@ class ElasticWorkers:
         callbacks: Sequence[Callable[[Any], Any]] | None = None,
     ) -> list[Any]:
         """Run `fn(*args, **kwargs)` in each worker, and return the values of those that have finished, by rank."""
+        if self._driver is not None:
+            return self._driver.call(lambda workers, passing: workers.run(fn, args, kwargs, passing), callbacks or ())
         return self._run(fn, args or (), kwargs or {}, callbacks)
 
     def _run(
@@ -117,6 +130,9 @@ class ElasticWorkers:
 
     def shutdown(self) -> None:
         """Release the resources."""
+        if self._driver is not None:
+            self._driver.end()
+            self._driver = None
         if self._hosts is not None:
             self._hosts.release()
             self._hosts = None
