@@ -116,7 +116,18 @@ REQUIRED = inspect.Parameter.empty
         ),
         ("horovod.ray.utils:map_blocking", {"fn": REQUIRED, "collection": REQUIRED}),
         ("horovod.ray.utils:nics_to_env_var", {"nics": REQUIRED}),
+        (
+            "horovod.ray.utils:detect_nics",
+            {"settings": REQUIRED, "all_host_names": None, "node_workers": None},
+        ),
         ("horovod.ray.ray_logger:log", {"info": REQUIRED}),
+        ("horovod.ray.ray_logger:configure", {"queue": REQUIRED}),
+        ("horovod.ray.runner:Coordinator", {"settings": REQUIRED}),
+        (
+            "horovod.ray:BaseHorovodWorker.start_executable",
+            {"executable_cls": None, "executable_args": None, "executable_kwargs": None},
+        ),
+        *((f"horovod.ray:BaseHorovodWorker.{name}", {}) for name in ("node_id", "hostname", "get_gpu_ids", "env_vars")),
     ],
 )
 def test_signatures(where: str, expected: dict[str, Any]) -> None:
@@ -156,6 +167,32 @@ def test_old_names_of_settings() -> None:
         settings = ElasticRayExecutor.create_settings(min_np=2, verbose=2)
     assert (settings.min_num_proc, settings.elastic, settings.verbose) == (2, True, 2)
     assert MiniSettings().timeout_s == 300
+
+
+def test_settings_have_the_fields_that_scripts_read() -> None:
+    from horovod.ray import RayExecutor
+
+    settings = RayExecutor.create_settings(nics=["lo"])
+    assert (settings.nics, settings.verbose) == (["lo"], 1)
+    unset = ("key", "ssh_port", "ssh_identity_file", "start_timeout")
+    assert [getattr(settings, name) for name in unset] == [None] * len(unset)
+
+
+@pytest.mark.parametrize("given", [{"num_workers": 1, "num_hosts": 1}, {}])
+def test_number_of_workers_is_given_in_one_way(given: dict[str, int]) -> None:
+    from horovod.ray import RayExecutor
+
+    with pytest.raises(AssertionError, match="num_hosts"):
+        RayExecutor(RayExecutor.create_settings(), **given).start()
+
+
+def test_calls_of_ranks_in_elastic_jobs_are_refused() -> None:
+    from horovod.ray import RayExecutor
+
+    executor = RayExecutor(RayExecutor.create_settings(), min_workers=1)
+    for refused in (executor.run_remote, executor.execute_single):
+        with pytest.raises(NotImplementedError, match="its workers come and go"):
+            refused(print)
 
 
 def test_coordinator_places_workers() -> None:
