@@ -14,7 +14,7 @@ from farandole.ray.placement import (
     plan_placement,
 )
 from farandole.ray.settings import RaySettings
-from farandole.ray.use_ray import in_group, use_ray
+from farandole.ray.use_ray import in_group, is_ready, use_ray
 from farandole.ray.worker import BaseHorovodWorker
 
 _SECRET_BYTES = 32
@@ -94,7 +94,10 @@ class FixedWorkers:
             return inherited, plan, True
         seconds = self._settings.placement_group_timeout_s
         self._group = placement_group([dict(bundle) for bundle in plan.bundles], strategy=plan.strategy)
-        if not self._group.wait(seconds):
+        needed = (
+            f"the resources of {sum(plan.workers)} workers, {plan.strategy} of {[dict(each) for each in plan.bundles]}"
+        )
+        if not is_ready(self._group, seconds, needed):
             ray = use_ray()
             raise TimeoutError(
                 f"Ray did not have the resources for {sum(plan.workers)} workers within {seconds:g} s: "

@@ -19,7 +19,7 @@ from typing import Any
 from farandole.control.agent.dialer_process import DialerProcess
 from farandole.control.launcher.job.elastic import DIAL, Elastic
 from farandole.ray.placement import count_slots
-from farandole.ray.use_ray import draining_nodes, in_group, use_ray
+from farandole.ray.use_ray import draining_nodes, in_group, is_ready, use_ray
 
 # Seconds for which an actor tries to reach the launcher, before it tries again under another name.
 _PATIENCE_SECONDS = 60.0
@@ -173,7 +173,8 @@ class HostActors:
         from ray.util import placement_group
 
         self._least = placement_group([self._demand.each] * self._demand.min_workers, strategy="PACK")
-        if not self._least.wait(seconds):
+        needed = f"the resources of {self._demand.min_workers} workers, of which each needs {self._demand.each}"
+        if not is_ready(self._least, seconds, needed):
             ray = use_ray()
             raise TimeoutError(
                 f"Ray did not have the resources for {self._demand.min_workers} workers within {seconds:g} s: each "

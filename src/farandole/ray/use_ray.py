@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from typing import Any
 
 from farandole.errors import SpecError
+
+# Seconds that a wait for resources takes before it is announced.
+_QUIET_SECONDS = 10.0
 
 
 def use_ray() -> Any:
@@ -28,6 +32,30 @@ def in_group(group: Any, bundle: int) -> Any:
     return PlacementGroupSchedulingStrategy(
         placement_group=group, placement_group_bundle_index=bundle, placement_group_capture_child_tasks=True
     )
+
+
+def is_ready(group: Any, seconds: float, needed: str) -> bool:
+    """Wait for the resources of a placement group, and return whether they have come in time.
+
+    A wait that is not short is announced: the resources may never come.
+
+    Args:
+        group: the placement group.
+        seconds: seconds to wait.
+        needed: the resources, for the message.
+    """
+    if group.wait(min(seconds, _QUIET_SECONDS)):
+        return True
+    if seconds <= _QUIET_SECONDS:
+        return False
+    ray = use_ray()
+    print(
+        f"farandole: waiting up to {seconds:g} s for {needed}; of {ray.cluster_resources()}, "
+        f"{ray.available_resources()} are free",
+        file=sys.stderr,
+        flush=True,
+    )
+    return bool(group.wait(seconds - _QUIET_SECONDS))
 
 
 def draining_nodes() -> frozenset[str]:
