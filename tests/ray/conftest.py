@@ -39,7 +39,8 @@ def cluster() -> Iterator[Any]:
     """A cluster with 8 CPUs and, as far as Ray knows, 2 GPUs on one node, to which this process is connected."""
     import ray
 
-    ray.init(num_cpus=8, num_gpus=2, include_dashboard=False, object_store_memory=100_000_000, log_to_driver=True)
+    # Its own, although another one may run on this machine.
+    ray.init("local", num_cpus=8, num_gpus=2, include_dashboard=False, object_store_memory=100_000_000)
     yield ray
     ray.shutdown()
 

@@ -33,7 +33,12 @@ def jobs() -> Iterator[RayJobs]:
 
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     context = ray.init(
-        num_cpus=4, include_dashboard=True, dashboard_port=0, object_store_memory=100_000_000, log_to_driver=False
+        "local",
+        num_cpus=4,
+        include_dashboard=True,
+        dashboard_port=0,
+        object_store_memory=100_000_000,
+        log_to_driver=False,
     )
     yield RayJobs(f"http://{context.dashboard_url}")
     ray.shutdown()
