@@ -6,11 +6,13 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.ray.conftest import until
 from tests.ray.jobs import living
 
+from farandole.control.jobs.errors import Refused
 from farandole.control.jobs.spec import from_dict
 from farandole.control.jobs.status import JobState
 from farandole.control.ray_jobs.service import RayJobs
@@ -47,7 +49,21 @@ def jobs() -> Iterator[RayJobs]:
 def submit(jobs: RayJobs, folder: Path, name: str, words: tuple[str, str], workers: str) -> None:
     (folder / "program.py").write_text(PROGRAM)
     spec = {"name": name, "command": ["python", "program.py", *words], "workers": workers, "grace": 5}
-    assert jobs.submit(from_dict({**spec, "workingDirectory": str(folder), "environment": {"MINE": "7"}})) == name
+    submit_when_ready(jobs, {**spec, "workingDirectory": str(folder), "environment": {"MINE": "7"}})
+
+
+def submit_when_ready(jobs: RayJobs, spec: dict[str, Any]) -> None:
+    """Submit a job. Ray refuses it as long as its agent, which starts after the dashboard, is not there."""
+
+    def is_accepted() -> bool:
+        try:
+            return jobs.submit(from_dict(spec)) == spec["name"]
+        except Refused as error:
+            if "No available agent" not in error.message:
+                raise
+            return False
+
+    until(is_accepted)
 
 
 @pytest.mark.parametrize("workers", ["2", "1:2"], ids=["fixed", "elastic"])
@@ -79,8 +95,8 @@ def test_cancelled_job_leaves_nothing(jobs: RayJobs, nothing_left: None, tmp_pat
 
 
 def test_folder_that_nodes_do_not_have_is_an_error(jobs: RayJobs, tmp_path: Path) -> None:
-    spec = from_dict({"name": "d", "command": ["true"], "workers": 1, "workingDirectory": str(tmp_path / "none")})
-    jobs.submit(spec)
+    spec = {"name": "d", "command": ["true"], "workers": 1, "workingDirectory": str(tmp_path / "none")}
+    submit_when_ready(jobs, spec)
     until(lambda: jobs.status("d").state.is_over)
     assert jobs.status("d").state is JobState.FAILED
     assert any("the nodes of the Ray cluster have no folder" in line for line in jobs.logs("d"))
