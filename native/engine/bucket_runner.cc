@@ -111,10 +111,13 @@ std::vector<std::vector<size_t>> BucketRunner::plan(const Group& group, std::vec
     } else {
       runnable.choice = {nullptr, kNone, "agreement is all it takes"};
     }
-    if (!fusible.alone) {
+    if (!fusible.alone && runnables.size() > 1) {
       fusible.key = fusion_key(signature, runnable.backend, runnable.choice.index);
     }
     fusibles.push_back(fusible);
+  }
+  if (runnables.size() == 1) {
+    return {{0}};  // without a table, as small calls come like this
   }
   return plan_buckets(fusibles, knobs_.fusion_threshold);
 }

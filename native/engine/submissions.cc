@@ -1,6 +1,7 @@
 #include "engine/submissions.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/clock.h"
@@ -204,14 +205,18 @@ std::vector<Handle> Submissions::enqueue(Admitted admitted, bool waits_at_once) 
   }
   const bool comes_back = !waits_at_once && !handles.empty() &&
                           wake_heuristic_.submit(base::now_ns(), handles.front(), handles.size()) && sleeps_briefly_;
-  for (auto& pending : admitted.requests) {
+  for (const auto& pending : admitted.requests) {
     const Signature& signature = pending->request.signature;
     joining_ |= signature.kind == Kind::kJoin;
     if (signature.kind == Kind::kRemoveGroup) {
       closing_groups_.insert(static_cast<uint32_t>(signature.shape.at(0)));
     }
     pending->is_waited_for = waits_at_once || comes_back;
-    queue_.push_back(std::move(pending));
+  }
+  if (queue_.empty()) {
+    queue_ = std::move(admitted.requests);
+  } else {
+    std::ranges::move(admitted.requests, std::back_inserter(queue_));
   }
   if (!waits_at_once && !comes_back) {
     mesh_->doorbell().signal();
