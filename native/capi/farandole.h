@@ -19,7 +19,7 @@ extern "C" {
 #define FARANDOLE_API __attribute__((visibility("default")))
 
 /* Raised whenever a struct or the meaning of a function changes; the binding compares it at load. */
-#define FARANDOLE_ABI_VERSION 13
+#define FARANDOLE_ABI_VERSION 14
 
 enum farandole_status {
   FARANDOLE_OK = 0,
@@ -362,6 +362,11 @@ FARANDOLE_API int farandole_wait_on(farandole_engine* engine, const uint64_t* ha
  * are to be released, whatever the status. */
 FARANDOLE_API int farandole_run(farandole_engine* engine, const farandole_request* requests, size_t count,
                                 uint64_t* handles, double timeout_seconds);
+/* farandole_run, then farandole_release_all, in one call, for requests whose results are in their outputs. If
+ * handles[0] is 0 afterwards, nothing is left to release; otherwise, as after FARANDOLE_TIMEOUT, they go on, and the
+ * handles are to be released. */
+FARANDOLE_API int farandole_run_and_release(farandole_engine* engine, const farandole_request* requests, size_t count,
+                                            uint64_t* handles, double timeout_seconds);
 /* The result of a done or launched request. Allgather and alltoall: `*data`, in host memory, and the rows that came
  * from every member of the group, `sizes[group size]`; data is NULL when they are in the memory of a GPU: see
  * farandole_take. Add group: `sizes[0]` is the new group's id. Join: `sizes[0]` is

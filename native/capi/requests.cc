@@ -158,6 +158,13 @@ void wait(farandole_engine& engine, std::span<const uint64_t> handles, const Dea
   wait([&](auto* failed) { return engine.engine.wait(handles, deadline, failed); });
 }
 
+// Submits requests that are waited for at once. When it throws, handles[0] is 0.
+void begin_run(farandole_engine& engine, const farandole_request* requests, size_t count, uint64_t* handles) {
+  std::fill_n(handles, count, 0);
+  refuse_in_callback("wait for a request");
+  submit(engine, requests, count, handles, /*waits_at_once=*/true);
+}
+
 }  // namespace
 
 extern "C" {
@@ -190,12 +197,24 @@ int farandole_wait_on(farandole_engine* engine, const uint64_t* handles, size_t 
 int farandole_run(farandole_engine* engine, const farandole_request* requests, size_t count, uint64_t* handles,
                   double timeout_seconds) {
   return guarded([&] {
-    if (count > 0) {
-      handles[0] = 0;
-    }
-    refuse_in_callback("wait for a request");
-    submit(*engine, requests, count, handles, /*waits_at_once=*/true);
+    begin_run(*engine, requests, count, handles);
     wait(*engine, {handles, count}, Deadline::after_seconds(timeout_seconds));
+  });
+}
+
+int farandole_run_and_release(farandole_engine* engine, const farandole_request* requests, size_t count,
+                              uint64_t* handles, double timeout_seconds) {
+  return guarded([&] {
+    begin_run(*engine, requests, count, handles);
+    const std::span all(handles, count);
+    wait([&](auto* failed) {
+      const auto waited = engine->engine.wait(all, Deadline::after_seconds(timeout_seconds), failed);
+      if (waited == farandole::engine::Waited::kDone) {
+        engine->engine.completions().release(all);
+        std::ranges::fill(all, 0);
+      }
+      return waited;
+    });
   });
 }
 

@@ -27,7 +27,7 @@ from typing import Any
 from farandole.base.request_kind import Kind
 from farandole.errors import LibraryError
 
-ABI_VERSION = 13
+ABI_VERSION = 14
 KINDS = len(Kind)
 LIBRARY_NAME = "libfarandole.so"
 
@@ -159,6 +159,7 @@ _BLOCKING: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "farandole_wait_all": (c_int, (_Engine, _Handles, c_size_t, c_double)),
     "farandole_wait_on": (c_int, (_Engine, _Handles, c_size_t, c_int32, c_void_p, c_double)),
     "farandole_run": (c_int, (_Engine, POINTER(NativeRequest), c_size_t, _Handles, c_double)),
+    "farandole_run_and_release": (c_int, (_Engine, POINTER(NativeRequest), c_size_t, _Handles, c_double)),
     "farandole_arena_alloc": (c_void_p, (_Engine, c_size_t)),
     "farandole_read_events": (
         c_size_t,
@@ -219,9 +220,8 @@ class Library:
         for handle, functions in ((without_lock, _BLOCKING), (with_lock, _QUICK)):
             for name, (result, arguments) in functions.items():
                 setattr(self, name, _declare(handle, path, name, result, arguments))
-        # Small calls use these with arguments of the C types: to check and convert them takes longer than the calls.
-        self.run_unchecked = without_lock["farandole_run"]
-        self.release_unchecked = with_lock["farandole_release_all"]
+        # Small calls use this with arguments of the C types: to check and convert them takes longer than the calls.
+        self.run_and_release_unchecked = without_lock["farandole_run_and_release"]
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"{self.path} has no function {name}")

@@ -74,11 +74,8 @@ class Cause(NamedTuple):
         return self.how.startswith(f"rank {self.rank} {_HAS_LEFT}")
 
 
-class Prepared(NamedTuple):
-    """The arguments of native functions for one submission, as their C types: they are not checked for each call."""
-
-    run: tuple[Any, ...]
-    release: tuple[Any, ...]
+# The arguments of a native function for one submission, as its C types: they are not checked for each call.
+Prepared = tuple[Any, ...]
 
 
 class Engine:
@@ -225,7 +222,7 @@ class Engine:
         requests, handles = (
             ctypes.c_void_p(ctypes.addressof(part)) for part in (submission.requests, submission.handles)
         )
-        return Prepared((self._pointer, requests, count, handles, seconds), (self._pointer, handles, count))
+        return (self._pointer, requests, count, handles, seconds)
 
     def run_prepared(self, submission: Submission, prepared: Prepared) -> None:
         """Run requests as `run` does, and release them, if they are not interrupted.
@@ -236,20 +233,20 @@ class Engine:
         """
         started = time.monotonic_ns()
         try:
-            status = self._library.run_unchecked(*prepared.run)
+            status = self._library.run_and_release_unchecked(*prepared)
         finally:
             self._blocked_ns += time.monotonic_ns() - started
+        if not status:
+            return
         try:
-            if status == _TIMEOUT:
-                self.wait(submission)
-            elif status:
+            if status != _TIMEOUT:
                 raise self._error(status)
+            self.wait(submission)
         except FarandoleError:
             if submission.submitted:
                 self.release(submission)
             raise
-        self._library.release_unchecked(*prepared.release)
-        submission.handles[0] = 0
+        self.release(submission)
 
     def done(self, submission: Submission) -> bool:
         """Return whether all requests are done, successfully or with an error."""
