@@ -150,6 +150,7 @@ constexpr std::array kRows = {
     Row{"nccl_library", [](Settings& s, const Value& v) { s.engine.nccl_library = v.text(); }},
     Row{"elastic", [](Settings& s, const Value& v) { s.engine.elastic = v.on(); }},
     Row{"start_timeout", [](Settings& s, const Value& v) { s.start.patience_seconds = v.seconds(); }},
+    Row{"agreement_fanout", [](Settings& s, const Value& v) { s.engine.agreement_fanout = v.count(); }},
     Row{"autotune", [](Settings& s, const Value& v) { s.engine.autotune = v.on(); }},
     Row{"autotune_warmup_samples", [](Settings& s, const Value& v) { s.engine.tuner.warmup_samples = v.count(); }},
     Row{"autotune_steps_per_sample", [](Settings& s, const Value& v) { s.engine.tuner.steps_per_sample = v.count(); }},

@@ -28,7 +28,8 @@ constexpr int64_t kGpuLookNs = 1'000'000;
 AgreementClient::AgreementClient(const Parts& parts, const Group& world)
     : parts_(parts),
       rank_(parts.mesh.rank()),
-      core_(rank_, world, parts.settings.gpu == backend::GpuMode::kNccl, parts.recorder),
+      core_(AgreementTree(rank_, parts.mesh.hosts(), parts.settings.agreement_fanout), world,
+            parts.settings.gpu == backend::GpuMode::kNccl, parts.recorder, parts.settings.report_hold_ns),
       fast_path_(parts.mesh) {
   if (rank_ == 0) {
     inspector_.emplace(parts_.settings.stall_warning_seconds, parts_.settings.stall_shutdown_seconds);
@@ -45,6 +46,7 @@ void AgreementClient::begin() {
   config.algorithm = parts_.settings.algorithm;
   config.backend = parts_.settings.backend;
   config.gpu = parts_.settings.gpu;
+  config.fanout = static_cast<uint32_t>(parts_.settings.agreement_fanout);
   config.knobs = parts_.tuning.begin_tuning(collective::topology_of(*core_.group(0), parts_.mesh.hosts()));
   issue(config);
 }
@@ -79,7 +81,7 @@ void AgreementClient::wait_for_everyone() {
   const auto deadline = base::Deadline::after_seconds(kPartingSeconds);
   Ready ready;
   ready.finished = true;
-  send_ready(ready, Notify::kNow);
+  send_ready(std::move(ready), Notify::kNow);
   receive_messages();
   while (!everyone_finished_ && !deadline.passed()) {
     parts_.frames.wait([&] { return parts_.frames.has_message() || deadline.passed(); });
@@ -89,9 +91,10 @@ void AgreementClient::wait_for_everyone() {
 }
 
 int64_t AgreementClient::next_alarm() {
+  const int64_t held_ns = core_.subtree() == nullptr ? 0 : core_.subtree()->due_ns();
   const int64_t gpus_ns = watches_gpus() ? base::now_ns() + kGpuLookNs : 0;
   int64_t first_ns = 0;
-  for (const int64_t alarm_ns : {next_stall_alarm(), gpus_ns, fast_path_ends()}) {
+  for (const int64_t alarm_ns : {next_stall_alarm(), held_ns, gpus_ns, fast_path_ends()}) {
     first_ns = first_ns == 0 || (alarm_ns != 0 && alarm_ns < first_ns) ? alarm_ns : first_ns;
   }
   return first_ns;
@@ -111,19 +114,26 @@ int64_t AgreementClient::next_stall_alarm() {
   return inspector_->next_ns();
 }
 
+void AgreementClient::act_on_alarm() {
+  pass_up();
+  inspect_stalls();
+}
+
 void AgreementClient::inspect_stalls() {
   if (const int64_t at_ns = next_stall_alarm(); at_ns == 0 || base::now_ns() < at_ns) {
     return;
   }
   const StallInspector::Findings findings = inspector_->inspect(base::now_ns(), core_.coordinator()->waiting());
-  for (const int rank : findings.ask) {
+  if (!findings.ask.empty()) {
     Decision query;
     query.type = Decision::Type::kStallQuery;
     query.query = findings.query;
-    if (rank == 0) {
+    for (const int rank : findings.ask) {
+      query.asked.add(RankSet(rank));
+    }
+    pass_down(query);
+    if (query.asked.contains(rank_)) {
       obey(query);
-    } else {
-      parts_.frames.post(rank, encode(query));
     }
   }
   if (!findings.warning.empty()) {
@@ -169,15 +179,43 @@ void AgreementClient::report_new_requests(Notify notify) {
   }
   formations_->report(ready);
   if (!ready.empty()) {
-    send_ready(ready, notify);
+    send_ready(std::move(ready), notify);
   }
 }
 
-void AgreementClient::send_ready(const Ready& ready, Notify notify) {
-  if (core_.coordinator() != nullptr) {
-    count(0, ready);
+void AgreementClient::send_ready(Ready ready, Notify notify) {
+  if (core_.coordinator() != nullptr || core_.subtree() != nullptr) {
+    count(core_.own_report(std::move(ready)));
   } else {
-    parts_.frames.post(0, encode(ready), notify);
+    parts_.frames.post(core_.tree().parent(), encode(ready), notify);
+  }
+}
+
+void AgreementClient::count(const Report& report) {
+  const int64_t now = base::now_ns();
+  if (core_.subtree() != nullptr) {
+    core_.subtree()->add(report, now);
+    return;
+  }
+  for (const StallAnswer& answer : report.ready.answers) {
+    inspector_->hear(report.last_rank, answer);
+  }
+  if (!parts_.recorder.events().are_read()) {
+    core_.coordinator()->receive(report, now);
+    return;
+  }
+  core_.coordinator()->receive(report, now,
+                               [&](int rank, uint32_t group, const std::string& name, const Signature& signature) {
+                                 parts_.recorder.record_report(rank, group, name, signature, now);
+                               });
+}
+
+void AgreementClient::pass_up() {
+  if (core_.subtree() == nullptr) {
+    return;
+  }
+  if (const std::vector<Report> reports = core_.subtree()->take(base::now_ns()); !reports.empty()) {
+    parts_.frames.post(core_.tree().parent(), encode(reports));
   }
 }
 
@@ -230,7 +268,7 @@ void AgreementClient::report_fast_path(Notify notify) {
   ready.age_ns = base::now_ns() - pending->submitted_ns;
   pending->is_staged = false;
   core_.reported().add(std::move(pending), ready);
-  send_ready(ready, notify);
+  send_ready(std::move(ready), notify);
 }
 
 void AgreementClient::end_fast_path() {
@@ -251,19 +289,13 @@ void AgreementClient::end_fast_path() {
 
 // --- rank 0
 
-void AgreementClient::count(int rank, const Ready& ready) {
-  for (const StallAnswer& answer : ready.answers) {
-    inspector_->hear(rank, answer);
+void AgreementClient::decide() {
+  for (const FormationTally::Introduced& introduced : core_.coordinator()->formations().take_introduced()) {
+    issue(formations_->prepare(introduced));
   }
-  const int64_t now = base::now_ns();
-  if (!parts_.recorder.events().are_read()) {
-    core_.coordinator()->receive(rank, ready, now);
-    return;
+  for (const Decision& decision : core_.coordinator()->decide(base::now_ns())) {
+    issue(decision);
   }
-  core_.coordinator()->receive(rank, ready, now,
-                               [&](uint32_t group, const std::string& name, const Signature& signature) {
-                                 parts_.recorder.record_report(rank, group, name, signature, now);
-                               });
 }
 
 // Tells the others before obeying itself, so that they can begin.
@@ -272,30 +304,55 @@ void AgreementClient::issue(Decision decision) {
     run_fast_path();
   }
   decision.number = next_number();
-  const base::Bytes bytes = encode(decision);
-  for (int rank = 1; rank < parts_.mesh.size(); ++rank) {
-    parts_.frames.post(rank, bytes);
-  }
+  pass_down(decision);
   obey(decision);
 }
 
 // --- from rank 0
 
 void AgreementClient::receive_messages() {
+  do {
+    const std::vector<Decision> decisions = take_messages();
+    pass_up();  // before what is obeyed takes its time
+    for (const Decision& decision : decisions) {
+      obey_in_order(decision);
+    }
+  } while (parts_.frames.has_message());
+  pass_up();
+  if (core_.coordinator() != nullptr) {
+    decide();
+  }
+}
+
+std::vector<Decision> AgreementClient::take_messages() {
+  std::vector<Decision> decisions;
   while (const auto message = parts_.frames.take_message()) {
-    if (core_.coordinator() != nullptr) {
-      count(message->from, decode_ready(message->bytes));
-    } else {
-      obey_in_order(decode_decision(message->bytes));
+    if (core_.tree().is_child(message->from)) {
+      for (const Report& report : core_.read(message->from, message->bytes)) {
+        count(report);
+      }
+      continue;
+    }
+    Decision decision = decode_decision(message->bytes);
+    if (core_.subtree() != nullptr) {
+      core_.subtree()->follow(decision);
+    }
+    pass_down(decision);
+    if (decision.type != Decision::Type::kStallQuery || decision.asked.contains(rank_)) {
+      decisions.push_back(std::move(decision));
     }
   }
-  if (core_.coordinator() != nullptr) {
-    for (const FormationTally::Introduced& introduced : core_.coordinator()->formations().take_introduced()) {
-      issue(formations_->prepare(introduced));
-    }
-    for (const Decision& decision : core_.coordinator()->decide(base::now_ns())) {
-      issue(decision);
-    }
+  return decisions;
+}
+
+void AgreementClient::pass_down(const Decision& decision) {
+  const std::vector<int> hops = core_.next_hops(decision);
+  if (hops.empty()) {
+    return;
+  }
+  const base::Bytes bytes = encode(decision);
+  for (const int child : hops) {
+    parts_.frames.post(child, bytes);
   }
 }
 

@@ -1,5 +1,6 @@
-// This worker's part in agreement, in one world: it reports what is ready to rank 0, obeys rank 0's decisions in their
-// order, and has what was agreed run. On rank 0 it also makes the decisions (see coordinator.h).
+// This worker's part in agreement, in one world: it reports what is ready towards rank 0, obeys rank 0's decisions in
+// their order, and has what was agreed run. On rank 0 it also makes the decisions (see coordinator.h); on other ranks
+// with children it passes on what it hears, up and down (see agreement_tree.h).
 //
 // Guarantees: decisions are obeyed in the order of their numbers, each once (agreement_core.h, which has what agreement
 // is without threads and messages). When the world ends, in good order or by end_world(), every request that was taken
@@ -73,8 +74,8 @@ class AgreementClient {
   bool watches_gpus() const noexcept {
     return !arrivals_.empty() || parts_.outcomes.has_launched() || (formations_ && formations_->is_forming());
   }
-  // Rank 0: looks for ranks that others wait for, when it is time.
-  void inspect_stalls();
+  // Does what it is time for: passes on what it has held back, and on rank 0 looks for ranks that others wait for.
+  void act_on_alarm();
 
   bool is_over() const noexcept { return is_over_; }
   // Says that this rank has done everything, and waits for a moment until all have.
@@ -87,10 +88,11 @@ class AgreementClient {
  private:
   uint32_t next_number() const noexcept { return core_.next_number(); }
   int64_t next_stall_alarm();
+  void inspect_stalls();
 
   // --- to rank 0
   void report_new_requests(transport::Notify notify);
-  void send_ready(const Ready& ready, transport::Notify notify);
+  void send_ready(Ready ready, transport::Notify notify);
   // Takes the request if it may take the fast path.
   bool try_fast_path(std::unique_ptr<Pending>& pending);
   void settle_fast_path(transport::Notify notify);
@@ -98,13 +100,21 @@ class AgreementClient {
   // The slow path, for what was announced in vain.
   void report_fast_path(transport::Notify notify);
 
+  // Counts what ranks of the subtree have ready.
+  void count(const Report& report);
+  // Tells the parent what it has not heard and is to hear now.
+  void pass_up();
+
   // --- rank 0
-  // Counts what a rank has ready.
-  void count(int rank, const Ready& ready);
+  void decide();
   void issue(Decision decision);
 
   // --- from rank 0
+  // Takes what has come, passes on what is for others, and obeys.
   void receive_messages();
+  // Returns the decisions for this rank. Others hear of theirs, and what children say is counted.
+  std::vector<Decision> take_messages();
+  void pass_down(const Decision& decision);
   // A decision that came in a message: first what was agreed on before it without one.
   void obey_in_order(const Decision& decision);
   void obey(const Decision& decision);

@@ -11,11 +11,51 @@ using base::Code;
 using base::Error;
 using collective::Group;
 
-AgreementCore::AgreementCore(int rank, const Group& world, bool waits_for_formed, Recorder& recorder)
-    : rank_(rank), reported_(rank, world, recorder) {
-  if (rank == 0) {
+AgreementCore::AgreementCore(AgreementTree tree, const Group& world, bool waits_for_formed, Recorder& recorder,
+                             int64_t hold_ns)
+    : tree_(std::move(tree)), reported_(tree_.rank(), world, recorder) {
+  if (tree_.rank() == 0) {
     coordinator_.emplace(static_cast<int>(world.size()), waits_for_formed);
+  } else if (!tree_.children().empty()) {
+    subtree_.emplace(tree_, hold_ns);
   }
+}
+
+std::vector<Report> AgreementCore::read(int child, std::span<const std::byte> bytes) const {
+  std::vector<Report> reports;
+  if (tree_.has_children(child)) {
+    reports = decode_reports(bytes);
+  } else {
+    Ready ready = decode_ready(bytes);
+    reports.push_back({RankSet(child), child, ready.age_ns, std::move(ready)});
+  }
+  for (const Report& report : reports) {
+    if (report.ranks.highest() >= tree_.size()) {
+      throw Error(Code::kInternal,
+                  "rank " + std::to_string(child) + " reports for rank " + std::to_string(report.ranks.highest()) +
+                      ", which the world does not have",
+                  child);
+    }
+  }
+  return reports;
+}
+
+Report AgreementCore::own_report(Ready ready) const {
+  return {RankSet(tree_.rank()), tree_.rank(), ready.age_ns, std::move(ready)};
+}
+
+std::vector<int> AgreementCore::next_hops(const Decision& decision) const {
+  if (decision.type != Decision::Type::kStallQuery) {
+    return tree_.children();
+  }
+  std::vector<int> hops;
+  decision.asked.for_each([&](int rank) {
+    const int child = tree_.child_towards(rank);
+    if (child >= 0 && std::ranges::find(hops, child) == hops.end()) {
+      hops.push_back(child);
+    }
+  });
+  return hops;
 }
 
 void AgreementCore::advance(const Decision& decision) {
@@ -30,9 +70,9 @@ void AgreementCore::advance(const Decision& decision) {
 }
 
 void AgreementCore::take(const Decision& decision, Taken& taken) {
-  const bool absent = std::ranges::find(decision.absent, rank_) != decision.absent.end();
+  const bool absent = std::ranges::find(decision.absent, tree_.rank()) != decision.absent.end();
   const auto take_if_mine = [&](const Decision::Agreed& agreed, uint32_t bit) {
-    if (!takes_part(agreed.signature, rank_)) {
+    if (!takes_part(agreed.signature, tree_.rank())) {
       return;
     }
     if (absent) {
@@ -49,7 +89,7 @@ void AgreementCore::take(const Decision& decision, Taken& taken) {
     take_if_mine(agreed, kNoBit);
   }
   for (const Decision::Refused& refused : decision.refused) {
-    if (std::ranges::find(refused.asked, rank_) != refused.asked.end()) {
+    if (std::ranges::find(refused.asked, tree_.rank()) != refused.asked.end()) {
       taken.refused.push_back({reported_.take(decision.group, refused.name, kNoBit), refused.reason});
     }
   }
@@ -78,7 +118,7 @@ void AgreementCore::add_group(const Decision::Agreed& agreed, Taken& taken) {
   group.id = static_cast<uint32_t>(agreed.sizes.at(0));
   group.members.assign(agreed.signature.shape.begin(), agreed.signature.shape.end());
   std::ranges::sort(group.members);
-  group.index = group.index_of(rank_);
+  group.index = group.index_of(tree_.rank());
   reported_.add_group(group);
   taken.added.push_back(std::move(group));
 }

@@ -1,6 +1,7 @@
 // What agreement makes of messages, in one world: on every rank, which requests are waited for, in which order
-// decisions are obeyed and what they mean for this rank's requests; on rank 0 the decisions too (see coordinator.h). No
-// threads, no I/O: AgreementClient drives it (agreement_client.h), a simulation drives thousands.
+// decisions are obeyed and what they mean for this rank's requests; on rank 0 the decisions too (see coordinator.h),
+// and on other ranks with children what their subtree is ready for (see subtree_tally.h). No threads, no I/O:
+// AgreementClient drives it (agreement_client.h), a simulation drives thousands.
 //
 // Guarantees: decisions are obeyed in the order of their numbers, each once. What is agreed on and neither taken nor
 // refused is still in reported().
@@ -9,28 +10,42 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "engine/agreement_tree.h"
 #include "engine/coordinator.h"
 #include "engine/messages.h"
 #include "engine/pending.h"
 #include "engine/recorder.h"
 #include "engine/reported_requests.h"
+#include "engine/subtree_tally.h"
 
 namespace farandole::engine {
 
 class AgreementCore {
  public:
-  // `waits_for_formed` as in Coordinator. The recorder outlives it.
-  AgreementCore(int rank, const collective::Group& world, bool waits_for_formed, Recorder& recorder);
+  // `waits_for_formed` as in Coordinator, `hold_ns` as in SubtreeTally. The recorder outlives it.
+  AgreementCore(AgreementTree tree, const collective::Group& world, bool waits_for_formed, Recorder& recorder,
+                int64_t hold_ns = SubtreeTally::kHoldNs);
 
-  int rank() const noexcept { return rank_; }
+  const AgreementTree& tree() const noexcept { return tree_; }
   ReportedRequests& reported() noexcept { return reported_; }
   const ReportedRequests& reported() const noexcept { return reported_; }
   const collective::Group* group(uint32_t id) const { return reported_.group(id); }
   // Rank 0 only; null on others.
   Coordinator* coordinator() noexcept { return coordinator_ ? &*coordinator_ : nullptr; }
+  // Other ranks with children only; null elsewhere.
+  SubtreeTally* subtree() noexcept { return subtree_ ? &*subtree_ : nullptr; }
+  const SubtreeTally* subtree() const noexcept { return subtree_ ? &*subtree_ : nullptr; }
+
+  // What a child has sent. Throws Error(kInternal) when it is malformed.
+  std::vector<Report> read(int child, std::span<const std::byte> bytes) const;
+  // What this rank itself has got ready.
+  Report own_report(Ready ready) const;
+  // The children that are to hear of a decision, before this rank obeys it.
+  std::vector<int> next_hops(const Decision& decision) const;
 
   // The number of the next decision that is obeyed.
   uint32_t next_number() const noexcept { return decisions_ + 1; }
@@ -58,9 +73,10 @@ class AgreementCore {
   void take_agreed(uint32_t group, const Decision::Agreed& agreed, uint32_t bit, Taken& taken);
   void add_group(const Decision::Agreed& agreed, Taken& taken);
 
-  const int rank_;
+  const AgreementTree tree_;
   ReportedRequests reported_;
   std::optional<Coordinator> coordinator_;
+  std::optional<SubtreeTally> subtree_;
   uint32_t decisions_ = 0;  // the number of the last one
 };
 

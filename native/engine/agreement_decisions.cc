@@ -71,6 +71,11 @@ void AgreementClient::apply_initial_config(const Decision& decision) {
                       "rank 0 and rank " + std::to_string(rank_) +
                           " treat tensors of GPUs in different ways: set FARANDOLE_GPU to the same on all workers");
   }
+  if (decision.fanout != static_cast<uint32_t>(parts_.settings.agreement_fanout)) {
+    throw base::Error(base::Code::kInvalidArgument,
+                      "rank 0 and rank " + std::to_string(rank_) +
+                          " report in different ways: set FARANDOLE_AGREEMENT_FANOUT to the same on all workers");
+  }
   const backend::World world{
       parts_.frames, parts_.arena, {decision.piece_bytes, decision.algorithm, decision.knobs}, &parts_.gpu};
   runner_ =
@@ -159,7 +164,7 @@ void AgreementClient::fail_refused(AgreementCore::Taken::Refused refused) {
 void AgreementClient::receive_stall_query(uint64_t query) {
   Ready ready;
   ready.answers.push_back({query, false, describe_last_request()});
-  send_ready(ready, Notify::kNow);
+  send_ready(std::move(ready), Notify::kNow);
   parts_.stall_queries.pass_on(query);
 }
 

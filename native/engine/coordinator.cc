@@ -50,13 +50,24 @@ Coordinator::GroupState& Coordinator::group_of(uint32_t id, int rank) {
   return found->second;
 }
 
+void Coordinator::receive(const Report& report, int64_t now_ns, const Heard& heard) {
+  report.ranks.for_each([&](int rank) {
+    const bool is_last = rank == report.last_rank;
+    // When the ranks in between were ready, nobody says.
+    receive_at(rank, report.ready, now_ns - (is_last ? report.ready.age_ns : report.first_age_ns), heard);
+  });
+}
+
 void Coordinator::receive(int rank, const Ready& ready, int64_t now_ns, const Heard& heard) {
+  receive_at(rank, ready, now_ns - ready.age_ns, heard);
+}
+
+void Coordinator::receive_at(int rank, const Ready& ready, int64_t ready_ns, const Heard& heard) {
   finished_ += ready.finished ? 1 : 0;
   if (left_) {
     return;  // whatever else it asks for came too late; it will hear so
   }
   receive_formations(rank, ready);
-  const int64_t ready_ns = now_ns - ready.age_ns;
   for (const Ready::Known& known : ready.known) {
     GroupState& group = group_of(known.group, rank);
     known.bits.for_each([&](uint32_t bit) {
@@ -65,7 +76,7 @@ void Coordinator::receive(int rank, const Ready& ready, int64_t now_ns, const He
       }
       const Decision::Agreed& entry = group.cache.at(bit);
       if (heard) {
-        heard(known.group, entry.name, entry.signature);
+        heard(rank, known.group, entry.name, entry.signature);
       }
       if (!report_bit(known.group, group, rank, bit, ready_ns)) {
         report(known.group, group, rank, entry.name, entry.signature, false, ready_ns);
@@ -74,7 +85,7 @@ void Coordinator::receive(int rank, const Ready& ready, int64_t now_ns, const He
   }
   for (const Ready::New& fresh : ready.fresh) {
     if (heard) {
-      heard(fresh.group, fresh.name, fresh.signature);
+      heard(rank, fresh.group, fresh.name, fresh.signature);
     }
     if (fresh.signature.kind == Kind::kJoin) {
       join(rank);

@@ -34,8 +34,10 @@ class Coordinator {
   explicit Coordinator(int world_size, bool waits_for_formed = false);
 
   // Told of every request in a message.
-  using Heard = std::function<void(uint32_t group, const std::string& name, const Signature& signature)>;
+  using Heard = std::function<void(int rank, uint32_t group, const std::string& name, const Signature& signature)>;
   // `now_ns` is when the message came, by the clock of rank 0. Throws Error(kInternal) when it makes no sense.
+  void receive(const Report& report, int64_t now_ns = 0, const Heard& heard = nullptr);
+  // The same of one rank.
   void receive(int rank, const Ready& ready, int64_t now_ns = 0, const Heard& heard = nullptr);
   // Returns the decisions that are possible now, in the order in which they became so.
   std::vector<Decision> decide(int64_t now_ns = 0);
@@ -99,6 +101,7 @@ class Coordinator {
     int64_t last_ready_ns = INT64_MIN;
   };
 
+  void receive_at(int rank, const Ready& ready, int64_t ready_ns, const Heard& heard);
   void report(uint32_t group_id, GroupState& group, int rank, const std::string& name, const Signature& signature,
               bool in_full, int64_t ready_ns);
   // The same for a bit, when no rank can have reported its name otherwise.

@@ -74,7 +74,7 @@ void Engine::wait_for_work() {
   }
   frames_->set_alarm(0);  // it is not for the waits of collectives, in which no thread looks for stalls
   if (is_due() && !agreement_->is_over()) {
-    agreement_->inspect_stalls();
+    agreement_->act_on_alarm();
   }
 }
 

@@ -149,6 +149,35 @@ Ready decode_ready(std::span<const std::byte> bytes) {
   return ready;
 }
 
+base::Bytes encode(const std::vector<Report>& reports) {
+  Writer writer;
+  writer.put(static_cast<uint32_t>(reports.size()));
+  for (const Report& report : reports) {
+    writer.put_vector(report.ranks.pairs());
+    writer.put(report.last_rank);
+    writer.put(report.first_age_ns);
+    writer.put_vector(encode(report.ready));
+  }
+  return writer.take();
+}
+
+std::vector<Report> decode_reports(std::span<const std::byte> bytes) {
+  Reader reader(bytes);
+  std::vector<Report> reports;
+  for (auto count = reader.get<uint32_t>(); count > 0; --count) {
+    Report& report = reports.emplace_back();
+    report.ranks = RankSet::from_pairs(reader.get_vector<int32_t>());
+    report.last_rank = reader.get<int32_t>();
+    report.first_age_ns = reader.get<int64_t>();
+    report.ready = decode_ready(reader.get_vector<std::byte>());
+    if (!report.ranks.contains(report.last_rank)) {
+      throw base::Error(base::Code::kInternal, "malformed message: the last rank is not one of those that it is about");
+    }
+  }
+  require_end(reader);
+  return reports;
+}
+
 base::Bytes encode(const Decision& decision) {
   Writer writer;
   writer.put(decision.type);
@@ -160,6 +189,7 @@ base::Bytes encode(const Decision& decision) {
       writer.put_string(decision.backend);
       writer.put(decision.gpu);
       put_knobs(writer, decision.knobs);
+      writer.put(decision.fanout);
       break;
     case Decision::Type::kRun:
       writer.put(decision.group);
@@ -188,6 +218,7 @@ base::Bytes encode(const Decision& decision) {
       break;
     case Decision::Type::kStallQuery:
       writer.put(decision.query);
+      writer.put_vector(decision.asked.pairs());
       break;
     case Decision::Type::kTune:
       put_knobs(writer, decision.knobs);
@@ -216,6 +247,7 @@ Decision decode_decision(std::span<const std::byte> bytes) {
       decision.backend = reader.get_string();
       decision.gpu = reader.get<backend::GpuMode>();
       decision.knobs = get_knobs(reader);
+      decision.fanout = reader.get<uint32_t>();
       break;
     case Decision::Type::kRun:
       decision.group = reader.get<uint32_t>();
@@ -246,6 +278,7 @@ Decision decode_decision(std::span<const std::byte> bytes) {
       break;
     case Decision::Type::kStallQuery:
       decision.query = reader.get<uint64_t>();
+      decision.asked = RankSet::from_pairs(reader.get_vector<int32_t>());
       break;
     case Decision::Type::kTune:
       decision.knobs = get_knobs(reader);

@@ -10,6 +10,7 @@
 #include "backend/formation.h"
 #include "base/bytes.h"
 #include "collective/knobs.h"
+#include "engine/rank_set.h"
 #include "engine/request.h"
 
 namespace farandole::engine {
@@ -41,7 +42,7 @@ struct StallAnswer {
   std::string text;
 };
 
-// A rank to rank 0: what it has got ready since its last message.
+// A rank to its parent (agreement_tree.h): what it has got ready since its last message.
 struct Ready {
   struct Known {
     uint32_t group;
@@ -73,17 +74,26 @@ struct Ready {
   }
 };
 
+// What each of these ranks has got ready. A rank with children sends what its subtree has got ready as a list of these.
+struct Report {
+  RankSet ranks;             // at least one
+  int32_t last_rank = -1;    // which of them was ready last: as long ago as `ready` says, their mean
+  int64_t first_age_ns = 0;  // how long ago the first one was ready for the first of these requests
+  Ready ready;
+};
+
 inline constexpr uint32_t kNoBit = UINT32_MAX;
 
-// Rank 0 to all ranks. All ranks get the same messages in the same order, except for queries. What takes place in the
-// order is numbered from 1; numbers that are missing were agreed on without rank 0 (see shm_agreement.h).
+// Rank 0 to all ranks, from parent to children. All ranks get the same messages in the same order, except for queries.
+// What takes place in the order is numbered from 1; numbers that are missing were agreed on without rank 0 (see
+// shm_agreement.h).
 struct Decision {
   enum class Type : uint8_t {
     kInitialConfig = 1,  // the first message of a world: what all ranks shall have in common
     kRun = 2,            // these requests of one group are ready everywhere
     kLeft = 3,           // a rank leaves in good order: the world ends here
     kGone = 4,           // every rank has done everything up to kLeft: no rank reads another one's memory any more
-    kStallQuery = 5,     // others wait for this rank: what is it doing? Only to ranks that are waited for
+    kStallQuery = 5,     // others wait for these ranks: what are they doing? Only on the way to them
     kTune = 6,           // from here on, collectives run with these knobs
     kForm = 7,           // the members of this group form the backends that have to be formed
     kUseFormed = 8       // they are formed in this group, and run what is agreed on from here on; or they cannot be
@@ -110,6 +120,8 @@ struct Decision {
   backend::GpuMode gpu = backend::GpuMode::kAuto;
   // kInitialConfig, kTune
   collective::Knobs knobs;
+  // kInitialConfig: see AgreementTree
+  uint32_t fanout = 0;
   // kRun, kForm, kUseFormed
   uint32_t group = 0;
   // kRun
@@ -127,12 +139,15 @@ struct Decision {
   int32_t left_rank = -1;
   // kStallQuery
   uint64_t query = 0;
+  RankSet asked;
 };
 
 base::Bytes encode(const Ready& ready);
+base::Bytes encode(const std::vector<Report>& reports);
 base::Bytes encode(const Decision& decision);
 // Throw Error(kInternal) when malformed.
 Ready decode_ready(std::span<const std::byte> bytes);
+std::vector<Report> decode_reports(std::span<const std::byte> bytes);
 Decision decode_decision(std::span<const std::byte> bytes);
 
 }  // namespace farandole::engine

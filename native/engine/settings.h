@@ -8,6 +8,7 @@
 
 #include "backend/backend.h"
 #include "collective/knobs.h"
+#include "engine/subtree_tally.h"
 #include "engine/tuner.h"
 #include "transport/arena.h"
 #include "transport/frame_multiplexer.h"
@@ -25,6 +26,10 @@ struct EngineSettings {
   double stall_shutdown_seconds = 0;
   bool autotune = false;  // rank 0's counts
   TunerSettings tuner;
+  // How ranks report to rank 0: see AgreementTree. The same on all ranks, which the first decision of a world makes
+  // sure of, as of the next ones.
+  int agreement_fanout = 0;
+  int64_t report_hold_ns = SubtreeTally::kHoldNs;  // how long a rank with children holds back what some of them report
   // The same on all ranks, which the first decision of a world makes sure of: what was asked for, and its rows.
   std::string backend = "native";
   std::span<const backend::Row* const> backends = backend::rows_for("native");

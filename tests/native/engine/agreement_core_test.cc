@@ -20,7 +20,8 @@ class WorldOfCores : public ::testing::Test {
       world.members.resize(kSize);
       std::iota(world.members.begin(), world.members.end(), 0);
       world.index = rank;
-      cores_.push_back(std::make_unique<AgreementCore>(rank, world, /*waits_for_formed=*/false, recorder_));
+      cores_.push_back(std::make_unique<AgreementCore>(AgreementTree(rank, {0, 0, 0}, /*fanout=*/0), world,
+                                                       /*waits_for_formed=*/false, recorder_));
     }
   }
 

@@ -343,7 +343,7 @@ TEST_P(EveryTransport, BitsDoNotDependOnCompanyOrOrder) {
 
 INSTANTIATE_TEST_SUITE_P(Collectives, EveryTransport,
                          ::testing::Combine(::testing::Values(Kind::kLoopback, Kind::kLoopbackLinks, Kind::kShm,
-                                                              Kind::kTcp, Kind::kTwoHosts),
+                                                              Kind::kTcp, Kind::kTwoHosts, Kind::kTree),
                                             ::testing::ValuesIn(testing::kWorldSizes)),
                          [](const auto& info) {
                            return testing::name_of(std::get<0>(info.param)) + "_" +

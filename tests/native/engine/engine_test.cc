@@ -176,42 +176,44 @@ TEST(Engine, GroupsProgressOnTheirOwn) {
 }
 
 TEST(Engine, OverlappingGroupsInOppositeOrdersDoNotDeadlock) {
-  in_world(World::kTwoHosts, 4, {}, [](int rank, Engine& engine) {
-    const uint32_t a = add_group(engine, "a", {0, 1, 2});
-    const uint32_t b = add_group(engine, "b", {1, 2, 3});
-    for (int step = 0; step < 50; ++step) {
-      std::vector<float> in_a(2000, 1);
-      std::vector<float> in_b(2000, 1);
-      std::vector<engine::Request> requests;
-      if (rank < 3) {
-        requests.push_back(allreduce_request("a", Dtype::kF32, {2000}, in_a.data(), in_a.data()));
-        requests.back().group = a;
+  for (const World kind : {World::kTwoHosts, World::kTree}) {
+    in_world(kind, 4, {}, [](int rank, Engine& engine) {
+      const uint32_t a = add_group(engine, "a", {0, 1, 2});
+      const uint32_t b = add_group(engine, "b", {1, 2, 3});
+      for (int step = 0; step < 50; ++step) {
+        std::vector<float> in_a(2000, 1);
+        std::vector<float> in_b(2000, 1);
+        std::vector<engine::Request> requests;
+        if (rank < 3) {
+          requests.push_back(allreduce_request("a", Dtype::kF32, {2000}, in_a.data(), in_a.data()));
+          requests.back().group = a;
+        }
+        if (rank > 0) {
+          requests.push_back(allreduce_request("b", Dtype::kF32, {2000}, in_b.data(), in_b.data()));
+          requests.back().group = b;
+        }
+        if (rank == 2) {
+          std::swap(requests[0], requests[1]);
+        }
+        std::vector<Handle> handles;
+        for (const engine::Request& request : requests) {
+          handles.push_back(engine.submit({request}).front());
+        }
+        for (const Handle handle : handles) {
+          finish(engine, handle);
+        }
+        if (rank < 3) {
+          ASSERT_EQ(in_a, std::vector<float>(2000, 3.0F));
+        }
+        if (rank > 0) {
+          ASSERT_EQ(in_b, std::vector<float>(2000, 3.0F));
+        }
       }
-      if (rank > 0) {
-        requests.push_back(allreduce_request("b", Dtype::kF32, {2000}, in_b.data(), in_b.data()));
-        requests.back().group = b;
-      }
-      if (rank == 2) {
-        std::swap(requests[0], requests[1]);
-      }
-      std::vector<Handle> handles;
-      for (const engine::Request& request : requests) {
-        handles.push_back(engine.submit({request}).front());
-      }
-      for (const Handle handle : handles) {
-        finish(engine, handle);
-      }
-      if (rank < 3) {
-        ASSERT_EQ(in_a, std::vector<float>(2000, 3.0F));
-      }
-      if (rank > 0) {
-        ASSERT_EQ(in_b, std::vector<float>(2000, 3.0F));
-      }
-    }
-    // Rank 0 has no part in group b: it must not leave while the others are still at work there.
-    float end = 0;
-    finish(engine, engine.submit({allreduce_request("end", Dtype::kF32, {1}, &end, &end)}).front());
-  });
+      // Rank 0 has no part in group b: it must not leave while the others are still at work there.
+      float end = 0;
+      finish(engine, engine.submit({allreduce_request("end", Dtype::kF32, {1}, &end, &end)}).front());
+    });
+  }
 }
 
 TEST(Engine, SeveralThreadsMayWaitAtOnce) {
@@ -331,7 +333,7 @@ TEST(Engine, WhenOneLeavesTheOthersHearWho) {
 }
 
 TEST(Engine, RevokeReachesEveryoneWithTheSameWords) {
-  for (const World kind : {World::kShm, World::kTcp, World::kTwoHosts}) {
+  for (const World kind : {World::kShm, World::kTcp, World::kTwoHosts, World::kTree}) {
     std::atomic<int> ready{0};
     in_world(kind, 4, {}, [&ready](int rank, Engine& engine) {
       ASSERT_EQ(testing::allreduce(engine, "x", {1.0F}), std::vector<float>{4.0F});

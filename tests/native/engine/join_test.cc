@@ -381,7 +381,8 @@ TEST_P(Join, AnAsynchronousRequestFromBeforeCountsInFull) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Engine, Join, ::testing::Values(World::kShm, World::kTcp, World::kTwoHosts, World::kLoopback),
+INSTANTIATE_TEST_SUITE_P(Engine, Join,
+                         ::testing::Values(World::kShm, World::kTcp, World::kTwoHosts, World::kTree, World::kLoopback),
                          [](const auto& info) { return testing::name_of(info.param); });
 
 TEST(JoinEngine, AloneItIsDoneAtOnce) {

@@ -180,7 +180,7 @@ TEST(Requests, TransfersOfOneNameBetweenDifferentRanksAreDifferent) {
   // A pipeline: every rank takes from the one before it and gives to the one after it, under one name, while the whole
   // world reduces.
   constexpr int kSize = 4;
-  for (const World kind : {World::kShm, World::kTcp, World::kTwoHosts, World::kLoopback}) {
+  for (const World kind : {World::kShm, World::kTcp, World::kTwoHosts, World::kTree, World::kLoopback}) {
     in_world(kind, kSize, {}, [](int rank, Engine& engine) {
       for (int step = 0; step < 40; ++step) {
         const auto count = static_cast<int64_t>(step % 2 == 0 ? 10 : 30'000);

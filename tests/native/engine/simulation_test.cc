@@ -56,6 +56,7 @@ struct Scenario {
     short_percent = pick(0, 3) * 10;
     threshold = pick(0, 2) * 2000;
     tunes = pick(0, 1) == 1;
+    fanout = pick(0, 2);
     if (pick(0, 3) > 0) {
       faulty_rank = pick(0, size - 1);
       fault_at = static_cast<uint64_t>(pick(0, 1000));
@@ -85,6 +86,7 @@ struct Scenario {
   int stall_percent = 0;
   int short_percent = 0;
   int threshold = 0;
+  int fanout = 0;      // a star, or a tree of hosts
   bool tunes = false;  // knobs change while the world works
   int faulty_rank = -1;
   uint64_t fault_at = 0;
@@ -437,6 +439,7 @@ void run_seed(uint64_t seed) {
   settings.gpu = static_cast<backend::GpuMode>(mix(seed) % 3);
   gpu_fake::fake_gpu_time(seed % 2 == 0 ? "eager" : "random", static_cast<unsigned>(seed), 200);
   settings.autotune = scenario.tunes;
+  settings.agreement_fanout = scenario.fanout;
   settings.tuner = {.warmup_samples = 0, .steps_per_sample = 1, .max_samples = 30, .shortest_sample_ns = 0};
   std::vector<std::unique_ptr<Engine>> engines;
   std::vector<int> members;

@@ -163,7 +163,7 @@ TEST_P(Stall, TheMissingAreAskedAndAnswer) {
 }
 
 // Not over loopback: there a revoked world is not passed on.
-INSTANTIATE_TEST_SUITE_P(Engine, Stall, ::testing::Values(World::kShm, World::kTcp, World::kTwoHosts),
+INSTANTIATE_TEST_SUITE_P(Engine, Stall, ::testing::Values(World::kShm, World::kTcp, World::kTwoHosts, World::kTree),
                          [](const auto& info) { return testing::name_of(info.param); });
 
 // What was agreed on without messages is what a rank asked for last, all the same.

@@ -76,7 +76,8 @@ TEST_P(Tuning, ResultsStayRightWhileKnobsChangeUnderThem) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Worlds, Tuning,
-                         ::testing::Combine(::testing::Values(Kind::kLoopback, Kind::kLoopbackLinks, Kind::kTwoHosts),
+                         ::testing::Combine(::testing::Values(Kind::kLoopback, Kind::kLoopbackLinks, Kind::kTwoHosts,
+                                                              Kind::kTree),
                                             ::testing::ValuesIn(testing::kWorldSizes)));
 
 // The ring_bytes with which the members of a world work, when rank 0 has settings of its own.

@@ -8,10 +8,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "backend/nccl/introduction.h"
 #include "engine/coordinator.h"
 #include "engine/messages.h"
+#include "engine/subtree_tally.h"
 #include "transport/contact.h"
 #include "transport/control.h"
 #include "transport/handshake.h"
@@ -75,9 +77,21 @@ std::vector<Decision> some_decisions() {
     decision.refused.push_back({"x", "shapes differ", {0, 1}});
     decision.key = bytes_of("a key");
     decision.obstacle = "why not";
+    decision.asked = engine::RankSet(2);
     made.push_back(decision);
   }
   return made;
+}
+
+// What a rank with children tells its parent.
+std::vector<std::vector<engine::Report>> some_reports() {
+  std::vector<std::vector<engine::Report>> all;
+  for (const Ready& ready : some_ready()) {
+    engine::Report of_two{engine::RankSet(2), 2, 7, ready};
+    of_two.ranks.add(engine::RankSet(4));
+    all.push_back({of_two, {engine::RankSet(3), 3, 1, ready}});
+  }
+  return all;
 }
 
 template <typename Message>
@@ -151,7 +165,7 @@ void coordinate(Input bytes) {
 
 // --- between workers
 
-const std::string kSecret = "nobody who guesses knows this";
+constexpr const char* kSecret = "nobody who guesses knows this";
 
 transport::Hello hello(int from, int to) {
   return {.channel = transport::Channel::kData, .generation = 3, .from = from, .to = to, .world = {}};
@@ -282,6 +296,35 @@ void move_frames(Input bytes) {
   }
 }
 
+// Rank 1 of a tree hears the hosts below it. All know the bits of some_ready().
+void count_subtree(Input bytes) {
+  engine::SubtreeTally tally(engine::AgreementTree(1, {0, 1, 2, 3, 4}, /*fanout=*/1), /*hold_ns=*/1);
+  Decision agreed;
+  for (uint32_t bit = 0; bit <= 70; ++bit) {
+    agreed.agreed.push_back({bit, std::to_string(bit), signature(engine::Kind::kAllreduce), {}});
+  }
+  tally.follow(agreed);
+  base::Reader reader(bytes);
+  for (int64_t now_ns = 1; !reader.done(); ++now_ns) {
+    for (const engine::Report& report : engine::decode_reports(reader.get_vector<std::byte>())) {
+      tally.add(report, now_ns);
+    }
+    engine::decode_reports(encode(tally.take(now_ns)));
+  }
+}
+
+std::vector<Bytes> some_subtrees() {
+  std::vector<Bytes> all;
+  for (const Bytes& reports : encoded(some_reports())) {
+    base::Writer writer;
+    writer.put_vector(reports);
+    all.push_back(writer.take());
+    writer.put_vector(reports);
+    all.push_back(writer.take());
+  }
+  return all;
+}
+
 }  // namespace
 
 void require(bool condition, const char* what) {
@@ -296,6 +339,8 @@ const std::vector<Target>& targets() {
       {"ready", encoded(some_ready()), [](Input bytes) { survives_the_wire(bytes, engine::decode_ready); }},
       {"decision", encoded(some_decisions()), [](Input bytes) { survives_the_wire(bytes, engine::decode_decision); }},
       {"coordinator", some_rounds(), coordinate},
+      {"reports", encoded(some_reports()), [](Input bytes) { survives_the_wire(bytes, engine::decode_reports); }},
+      {"subtree", some_subtrees(), count_subtree},
       {"introduction",
        {backend::nccl::encode({.problem = "no NCCL", .version = 23007, .gpu = {}, .shares = true})},
        [](Input bytes) { survives_the_wire(bytes, backend::nccl::decode_introduction); }},

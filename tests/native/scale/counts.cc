@@ -1,6 +1,9 @@
-// Prints what today's star and mesh send, as a table: scale_counts [RANKS...]. See docs/explanation/scale.md.
+// Prints what today's star and mesh send, as a table: scale_counts [RANKS...]; and what agreement over a tree of hosts
+// sends: scale_counts --fanout K [RANKS...]. See docs/explanation/scale.md.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 #include <vector>
 
 #include "scale/star_and_mesh.h"
@@ -37,8 +40,7 @@ void print_agreement(const Layout& layout) {
     world.network().run(INT64_MAX);
   }
   const Counts& after = world.counts();
-  std::printf(" | %llu | %llu",
-              static_cast<unsigned long long>(after.to_root + after.from_root - before.to_root - before.from_root),
+  std::printf(" | %llu | %llu", static_cast<unsigned long long>(after.up + after.down - before.up - before.down),
               static_cast<unsigned long long>(after.agreement_bytes - before.agreement_bytes));
 }
 
@@ -53,6 +55,35 @@ void print_loss(const Layout& layout) {
   }
   std::printf(" | %llu | %d |\n",
               static_cast<unsigned long long>(world.counts().frames(transport::ControlKind::kRevoke)), told);
+}
+
+void print_trees(const std::vector<int>& sizes, int fanout) {
+  std::puts("| ranks | all messages for a cached request | their bytes | at rank 0 | at the busiest rank |");
+  std::puts("|---:|---:|---:|---:|---:|");
+  for (const int size : sizes) {
+    StarAndMesh world({.size = size, .fanout = fanout});
+    std::vector<uint64_t> before(static_cast<size_t>(size));
+    Counts counts;
+    for (int barrier = 0; barrier < kBarriers; ++barrier) {
+      counts = world.counts();
+      for (int rank = 0; rank < size; ++rank) {
+        before[static_cast<size_t>(rank)] = world.agreement_messages(rank);
+        world.submit(rank, "barrier");
+      }
+      world.network().run(INT64_MAX);
+    }
+    uint64_t busiest = 0;
+    for (int rank = 0; rank < size; ++rank) {
+      busiest = std::max(busiest, world.agreement_messages(rank) - before[static_cast<size_t>(rank)]);
+    }
+    const Counts& after = world.counts();
+    std::printf("| %d | %llu | %llu | %llu | %llu |\n", size,
+                static_cast<unsigned long long>(after.up + after.down - counts.up - counts.down),
+                static_cast<unsigned long long>(after.agreement_bytes - counts.agreement_bytes),
+                static_cast<unsigned long long>(world.agreement_messages(0) - before[0]),
+                static_cast<unsigned long long>(busiest));
+    std::fflush(stdout);
+  }
 }
 
 void print_table(const std::vector<int>& sizes) {
@@ -75,9 +106,22 @@ void print_table(const std::vector<int>& sizes) {
 
 int main(int argc, char** argv) {
   std::vector<int> sizes;
-  for (int i = 1; i < argc; ++i) {
+  int first = 1;
+  int fanout = 0;
+  if (argc > 2 && std::string_view(argv[1]) == "--fanout") {
+    fanout = static_cast<int>(std::strtol(argv[2], nullptr, 10));
+    first = 3;
+  }
+  for (int i = first; i < argc; ++i) {
     sizes.push_back(static_cast<int>(std::strtol(argv[i], nullptr, 10)));
   }
-  farandole::scale::print_table(sizes.empty() ? std::vector<int>{8, 64, 256} : sizes);
+  if (sizes.empty()) {
+    sizes = {8, 64, 256};
+  }
+  if (fanout > 0) {
+    farandole::scale::print_trees(sizes, fanout);
+  } else {
+    farandole::scale::print_table(sizes);
+  }
   return 0;
 }

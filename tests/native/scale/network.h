@@ -28,6 +28,7 @@ struct Layout {
   int size = 2;
   int ranks_per_host = 8;
   int hosts_per_rack = 16;
+  int fanout = 0;  // of agreement: see engine::AgreementTree
 
   int host_of(int rank) const noexcept { return rank / ranks_per_host; }
   bool share_a_host(int a, int b) const noexcept { return host_of(a) == host_of(b); }
@@ -50,8 +51,8 @@ enum class MessageKind : uint8_t {
   kWelcome,
   kShmOffer,  // the exchange of two workers that share memory
   kControl,
-  kReady,     // agreement: a rank to rank 0
-  kDecision,  // and rank 0 to all
+  kReady,     // agreement: a rank to its parent
+  kDecision,  // and a rank to its children
   kEnd,       // the connection has ended: the kernel says so, no message is sent
 };
 inline constexpr size_t kMessageKinds = static_cast<size_t>(MessageKind::kEnd) + 1;

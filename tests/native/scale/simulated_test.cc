@@ -94,8 +94,8 @@ TEST_P(Sizes, BarrierTakesMessageOfEachRankToRootAndBack) {
   constexpr int kBarriers = 5;
   StarAndMesh world(layout_of(size_));
   run_barriers(world, size_, kBarriers);
-  EXPECT_EQ(world.counts().to_root, others() * kBarriers);
-  EXPECT_EQ(world.counts().from_root, others() * kBarriers);
+  EXPECT_EQ(world.counts().up, others() * kBarriers);
+  EXPECT_EQ(world.counts().down, others() * kBarriers);
   for (int rank = 0; rank < size_; ++rank) {
     EXPECT_EQ(world.done(rank).size(), static_cast<size_t>(kBarriers));
     EXPECT_EQ(world.done(rank), world.done(0));

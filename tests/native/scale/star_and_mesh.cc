@@ -12,6 +12,7 @@ using engine::AgreementCore;
 using engine::Decision;
 using engine::Pending;
 using engine::Ready;
+using engine::Report;
 using transport::Cause;
 using transport::Channel;
 using transport::ControlFrame;
@@ -20,16 +21,25 @@ using transport::SetupCore;
 using transport::Sign;
 using transport::WatchCore;
 
-StarAndMesh::StarAndMesh(Layout layout, uint64_t seed, Costs costs, double deadline_seconds)
+StarAndMesh::StarAndMesh(Layout layout, uint64_t seed, Costs costs, double deadline_seconds, const Belief& belief)
     : deadline_seconds_(deadline_seconds),
       network_(layout, costs, seed, *this),
       workers_(static_cast<size_t>(layout.size)) {
   collective::Group world;
   world.members.resize(workers_.size());
   std::iota(world.members.begin(), world.members.end(), 0);
+  std::vector<int> hosts;
+  for (int rank = 0; rank < layout.size; ++rank) {
+    hosts.push_back(layout.host_of(rank) * layout.ranks_per_host);
+  }
   for (int rank = 0; rank < layout.size; ++rank) {
     world.index = rank;
-    worker(rank).agreement = std::make_unique<AgreementCore>(rank, world, /*waits_for_formed=*/false, recorder_);
+    std::vector<int> believed = hosts;
+    if (belief) {
+      belief(rank, believed);
+    }
+    worker(rank).agreement = std::make_unique<AgreementCore>(engine::AgreementTree(rank, believed, layout.fanout),
+                                                             world, /*waits_for_formed=*/false, recorder_);
   }
 }
 
@@ -216,45 +226,107 @@ void StarAndMesh::revoke(int rank, const Cause& cause) { end_world(rank, cause, 
 // --- agreement
 
 void StarAndMesh::submit(int rank, const std::string& name) {
-  auto pending = std::make_unique<Pending>();
-  pending->request.name = name;
-  pending->request.signature.kind = engine::Kind::kBarrier;
-  pending->completion = std::make_shared<engine::Completion>();
-  Ready ready;
-  worker(rank).agreement->reported().add(std::move(pending), ready);
-  if (rank == 0) {
-    take_ready(0, ready, network_.now_ns());
-    return;
-  }
-  ++counts_.to_root;
-  base::Bytes bytes = encode(ready);
-  counts_.agreement_bytes += bytes.size();
-  network_.send(rank, 0, std::make_shared<const Message>(Message{.kind = MessageKind::kReady, .bytes = bytes}),
-                network_.now_ns());
+  engine::Request request;
+  request.name = name;
+  request.signature.kind = engine::Kind::kBarrier;
+  submit(rank, std::move(request));
 }
 
-void StarAndMesh::take_ready(int from, const Ready& ready, int64_t now_ns) {
-  AgreementCore& root = *worker(0).agreement;
-  root.coordinator()->receive(from, ready, now_ns);
-  for (Decision& decision : root.coordinator()->decide(now_ns)) {
-    decision.number = root.next_number();
-    base::Bytes bytes = encode(decision);
-    counts_.from_root += workers_.size() - 1;
-    counts_.agreement_bytes += bytes.size() * (workers_.size() - 1);
+void StarAndMesh::submit(int rank, engine::Request request) {
+  AgreementCore& core = *worker(rank).agreement;
+  auto pending = std::make_unique<Pending>();
+  pending->request = std::move(request);
+  pending->completion = std::make_shared<engine::Completion>();
+  Ready ready;
+  core.reported().add(std::move(pending), ready);
+  if (core.tree().children().empty() && rank != 0) {
+    send_up(rank, encode(ready), network_.now_ns());
+    return;
+  }
+  try {
+    take_reports(rank, {core.own_report(std::move(ready))}, network_.now_ns());
+  } catch (const base::Error& error) {
+    broken_ = "rank " + std::to_string(rank) + ": " + error.what();
+  }
+}
+
+void StarAndMesh::send_up(int rank, base::Bytes bytes, int64_t now_ns) {
+  const int parent = worker(rank).agreement->tree().parent();
+  ++counts_.up;
+  ++worker(rank).agreement_messages;
+  ++worker(parent).agreement_messages;
+  counts_.agreement_bytes += bytes.size();
+  network_.send(rank, parent,
+                std::make_shared<const Message>(Message{.kind = MessageKind::kReady, .bytes = std::move(bytes)}),
+                now_ns);
+}
+
+void StarAndMesh::take_reports(int rank, const std::vector<Report>& reports, int64_t now_ns) {
+  AgreementCore& core = *worker(rank).agreement;
+  if (core.subtree() != nullptr) {
+    for (const Report& report : reports) {
+      core.subtree()->add(report, now_ns);
+    }
+    pass_up(rank, now_ns);
+    return;
+  }
+  for (const Report& report : reports) {
+    core.coordinator()->receive(report, now_ns);
+  }
+  for (Decision& decision : core.coordinator()->decide(now_ns)) {
+    decision.number = core.next_number();
+    pass_down(rank, decision, now_ns);
+    obey(rank, decision);
+  }
+}
+
+void StarAndMesh::pass_up(int rank, int64_t now_ns) {
+  engine::SubtreeTally& subtree = *worker(rank).agreement->subtree();
+  if (const std::vector<Report> reports = subtree.take(now_ns); !reports.empty()) {
+    send_up(rank, encode(reports), now_ns);
+  }
+  if (const int64_t due_ns = subtree.due_ns(); due_ns != 0 && due_ns != worker(rank).alarm_ns) {
+    worker(rank).alarm_ns = due_ns;
+    network_.call([this, rank] { pass_up(rank, network_.now_ns()); }, due_ns);
+  }
+}
+
+void StarAndMesh::pass_down(int rank, const Decision& decision, int64_t now_ns) {
+  AgreementCore& core = *worker(rank).agreement;
+  if (core.subtree() != nullptr) {
+    core.subtree()->follow(decision);
+  }
+  const std::vector<int> hops = core.next_hops(decision);
+  base::Bytes bytes = encode(decision);
+  counts_.down += hops.size();
+  counts_.agreement_bytes += bytes.size() * hops.size();
+  worker(rank).agreement_messages += hops.size();
+  for (const int child : hops) {
+    ++worker(child).agreement_messages;
+  }
+  if (!hops.empty()) {
     network_.send_to(
-        0, others(0),
-        std::make_shared<const Message>(Message{.kind = MessageKind::kDecision, .bytes = std::move(bytes)}), now_ns);
-    obey(0, decision);
+        rank, hops, std::make_shared<const Message>(Message{.kind = MessageKind::kDecision, .bytes = std::move(bytes)}),
+        now_ns);
   }
 }
 
 void StarAndMesh::obey(int rank, const Decision& decision) {
   AgreementCore& core = *worker(rank).agreement;
   core.advance(decision);
+  if (core.group(decision.group) == nullptr) {
+    return;  // not its group
+  }
   AgreementCore::Taken taken;
   core.take(decision, taken);
+  std::vector<std::string>& done = worker(rank).done;
   for (const engine::Runnable& runnable : taken.runnables) {
-    worker(rank).done.push_back(runnable.pending->request.name);
+    if (runnable.pending->completion != nullptr) {  // otherwise this rank has joined, and takes part for others
+      done.push_back(runnable.pending->request.name);
+    }
+  }
+  for (const AgreementCore::Taken::Refused& refused : taken.refused) {
+    done.push_back(refused.pending->request.name + ": " + refused.reason);
   }
 }
 
@@ -278,9 +350,10 @@ void StarAndMesh::handle(int to, int from, const Message& message, int64_t now_n
       take_control(to, from, message.control, now_ns);
       break;
     case MessageKind::kReady:
-      take_ready(from, engine::decode_ready(message.bytes), now_ns);
+      take_reports(to, worker(to).agreement->read(from, message.bytes), now_ns);
       break;
     case MessageKind::kDecision:
+      pass_down(to, engine::decode_decision(message.bytes), now_ns);
       obey(to, engine::decode_decision(message.bytes));
       break;
     case MessageKind::kEnd:

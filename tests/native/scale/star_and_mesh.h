@@ -1,6 +1,6 @@
-// A simulated world of today's design, a full mesh with a star for agreement: the set-up, watch and agreement of every
-// rank are the ones of the library (SetupCore, WatchCore, AgreementCore), between them lies a simulated network. It
-// counts what they send.
+// A simulated world of today's design, a full mesh with a star for agreement, or a tree of hosts: the set-up, watch and
+// agreement of every rank are the ones of the library (SetupCore, WatchCore, AgreementCore), between them lies a
+// simulated network. It counts what they send.
 //
 // Not simulated: tensors, what workers of one host do in shared memory, proofs (the messages of the handshake are sent,
 // without HMACs), addresses that cannot be reached.
@@ -24,9 +24,10 @@ struct Counts {
   uint64_t unix_connections = 0;
   std::array<uint64_t, 6> control_frames{};  // by ControlKind
   std::array<uint64_t, 6> control_bytes{};   // of those, headers included
-  uint64_t to_root = 0;                      // messages of agreement
-  uint64_t from_root = 0;
-  uint64_t agreement_bytes = 0;  // payloads
+  // Of agreement: messages towards rank 0 and away from it, and their payloads.
+  uint64_t up = 0;
+  uint64_t down = 0;
+  uint64_t agreement_bytes = 0;
 
   uint64_t frames(transport::ControlKind kind) const noexcept { return control_frames[static_cast<size_t>(kind)]; }
   uint64_t bytes(transport::ControlKind kind) const noexcept { return control_bytes[static_cast<size_t>(kind)]; }
@@ -34,7 +35,10 @@ struct Counts {
 
 class StarAndMesh final : private Receiver {
  public:
-  StarAndMesh(Layout layout, uint64_t seed = 0, Costs costs = {}, double deadline_seconds = 1.0);
+  // What a rank believes of the hosts, as Mesh::hosts(). A world in which that is wrong shows what an oracle finds.
+  using Belief = std::function<void(int rank, std::vector<int>& hosts)>;
+  StarAndMesh(Layout layout, uint64_t seed = 0, Costs costs = {}, double deadline_seconds = 1.0,
+              const Belief& belief = nullptr);
 
   Network& network() noexcept { return network_; }
   const Counts& counts() const noexcept { return counts_; }
@@ -47,10 +51,16 @@ class StarAndMesh final : private Receiver {
   // The hosts as this rank sees them, once it has formed.
   const std::vector<int>& hosts(int rank) const { return worker(rank).hosts; }
 
-  // This rank wants a barrier of this name.
+  // This rank wants a barrier of this name, or something else.
   void submit(int rank, const std::string& name);
-  // The barriers that have run on this rank, in order.
+  void submit(int rank, engine::Request request);
+  // The names of what has run on this rank, in order; of what was refused, with why.
   const std::vector<std::string>& done(int rank) const { return worker(rank).done; }
+  // The messages of agreement that this rank has sent and received.
+  uint64_t agreement_messages(int rank) const { return worker(rank).agreement_messages; }
+  int children(int rank) const { return static_cast<int>(worker(rank).agreement->tree().children().size()); }
+  // What rank 0 knows to wait for.
+  std::vector<engine::Coordinator::Waiting> waiting() { return worker(0).agreement->coordinator()->waiting(); }
 
   // The process ends; the kernel closes its connections this much later.
   void kill(int rank, int64_t closes_after_ns = 0);
@@ -76,6 +86,8 @@ class StarAndMesh final : private Receiver {
     std::vector<int> hosts;
     std::vector<int> ended;  // whose connections ended during the set-up
     std::vector<std::string> done;
+    uint64_t agreement_messages = 0;
+    int64_t alarm_ns = 0;  // the last one that was set
     std::optional<transport::Cause> cause;
     int64_t ended_ns = 0;
     bool alive = true;
@@ -93,7 +105,10 @@ class StarAndMesh final : private Receiver {
   void prove(int to, int from, transport::Channel channel, bool connector, int64_t now_ns);
   void take_control(int to, int from, const transport::ControlFrame& frame, int64_t now_ns);
   void see_end(int to, int from, int64_t now_ns);
-  void take_ready(int from, const engine::Ready& ready, int64_t now_ns);
+  void take_reports(int rank, const std::vector<engine::Report>& reports, int64_t now_ns);
+  void pass_up(int rank, int64_t now_ns);
+  void send_up(int rank, base::Bytes bytes, int64_t now_ns);
+  void pass_down(int rank, const engine::Decision& decision, int64_t now_ns);
   void obey(int rank, const engine::Decision& decision);
   void advance_setup(int rank, int64_t now_ns);
   void begin_watch(int rank, int64_t now_ns);

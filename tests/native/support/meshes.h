@@ -26,7 +26,7 @@ inline constexpr int kWorldSizes[] = {1, 2, 3, 4, 5, 8};
 #endif
 inline constexpr double kPatience = 60.0;  // seconds after which a test calls a wait a hang
 
-enum class Kind { kLoopback, kLoopbackLinks, kShm, kTcp, kTwoHosts };
+enum class Kind { kLoopback, kLoopbackLinks, kShm, kTcp, kTwoHosts, kTree };
 
 inline std::string name_of(Kind kind) {
   switch (kind) {
@@ -40,6 +40,8 @@ inline std::string name_of(Kind kind) {
       return "tcp";
     case Kind::kTwoHosts:
       return "two_hosts";
+    case Kind::kTree:
+      return "tree";
   }
   return "?";
 }
@@ -65,6 +67,8 @@ inline void on_all_ranks(int size, const std::function<void(int)>& body) {
 class Meshes {
  public:
   // kTwoHosts: TCP between two hosts, shared memory within: even ranks on the one, odd ranks on the other.
+  // kTree: the same between hosts of two ranks. in_world() lets them agree over a tree, in which each host has one
+  // below.
   Meshes(Kind kind, int size, transport::FaultInjector injector = nullptr) : size_(size) {
     if (kind == Kind::kLoopback || kind == Kind::kLoopbackLinks) {
       transport::LoopbackSettings settings;
@@ -80,6 +84,8 @@ class Meshes {
       settings.shared_memory = kind != Kind::kTcp;
       if (kind == Kind::kTwoHosts) {
         settings.host_key = rank % 2 == 0 ? "even" : "odd";
+      } else if (kind == Kind::kTree) {
+        settings.host_key = "host " + std::to_string(rank / 2);
       }
       if (kind != Kind::kShm) {
         settings.listen_addresses = {"127.0.0.1"};

@@ -1,0 +1,60 @@
+#include "engine/rank_set.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "base/error.h"
+
+namespace farandole::engine {
+
+RankSet RankSet::from_pairs(const std::vector<int32_t>& pairs) {
+  RankSet set;
+  int64_t before = -2;  // such that the first range may begin with rank 0
+  bool is_sound = pairs.size() % 2 == 0;
+  for (size_t i = 0; is_sound && i < pairs.size(); i += 2) {
+    is_sound = pairs[i] > before + 1 && pairs[i] <= pairs[i + 1] && pairs[i + 1] < INT32_MAX / 2;
+    set.ranges_.push_back({pairs[i], pairs[i + 1]});
+    set.size_ += pairs[i + 1] - pairs[i] + 1;
+    before = pairs[i + 1];
+  }
+  if (!is_sound) {
+    throw base::Error(base::Code::kInternal, "malformed message: these are not ranges of ranks in ascending order");
+  }
+  return set;
+}
+
+std::vector<int32_t> RankSet::pairs() const {
+  std::vector<int32_t> pairs;
+  for (const Range& range : ranges_) {
+    pairs.push_back(range.first);
+    pairs.push_back(range.last);
+  }
+  return pairs;
+}
+
+bool RankSet::contains(int rank) const noexcept {
+  const auto range = std::ranges::lower_bound(ranges_, rank, {}, &Range::last);
+  return range != ranges_.end() && range->first <= rank;
+}
+
+bool RankSet::add(const RankSet& others) {
+  std::vector<Range> sorted;
+  sorted.reserve(ranges_.size() + others.ranges_.size());
+  std::ranges::merge(ranges_, others.ranges_, std::back_inserter(sorted), {}, &Range::first, &Range::first);
+  std::vector<Range> joined;
+  for (const Range& range : sorted) {
+    if (!joined.empty() && range.first <= joined.back().last) {
+      return false;
+    }
+    if (!joined.empty() && range.first == joined.back().last + 1) {
+      joined.back().last = range.last;
+    } else {
+      joined.push_back(range);
+    }
+  }
+  ranges_ = std::move(joined);
+  size_ += others.size_;
+  return true;
+}
+
+}  // namespace farandole::engine

@@ -1,0 +1,48 @@
+// Engines that agree over a tree of hosts: what is particular to that. That all else is as in a star, the other tests
+// of this room show with worlds of kind kTree.
+#include <gtest/gtest.h>
+
+#include "support/worlds.h"
+
+namespace farandole {
+namespace {
+
+using engine::Engine;
+using testing::in_world;
+using World = testing::Kind;
+
+// Rank 2 counts for rank 3, and rank 4 for rank 5: neither is a member.
+TEST(AgreementOverTree, LeaderOfHostNeedNotBeMemberOfGroup) {
+  in_world(World::kTree, 6, {}, [](int rank, Engine& engine) {
+    engine::Request request = testing::request_of(engine::Kind::kAddGroup, "odd", reduce::Dtype::kI64, {1, 3, 5});
+    const engine::Completion completion = testing::finish(engine, engine.submit({request}).front());
+    const auto group = static_cast<uint32_t>(completion.sizes.at(0));
+    for (int step = 0; step < 5; ++step) {  // from the third one on as a bit
+      if (rank % 2 == 1) {
+        ASSERT_EQ(testing::allreduce(engine, "x", {1.0F}, group), std::vector<float>{3.0F});
+      }
+    }
+    ASSERT_EQ(testing::allreduce(engine, "end", {1.0F}), std::vector<float>{6.0F});
+  });
+}
+
+TEST(AgreementOverTree, RanksWithDifferentSettingsAreToldSo) {
+  testing::Meshes meshes(World::kTree, 4);
+  testing::on_all_ranks(4, [&](int rank) {
+    engine::EngineSettings settings;
+    settings.agreement_fanout = rank == 3 ? 0 : 1;
+    Engine engine(settings);
+    auto mesh = meshes.form(rank);
+    engine.enter(std::move(mesh), meshes.arena(rank));
+    try {
+      testing::allreduce(engine, "x", {1.0F});
+      ADD_FAILURE() << "it cannot have completed";
+    } catch (const base::Error& error) {
+      EXPECT_NE(std::string(error.what()).find("FARANDOLE_AGREEMENT_FANOUT"), std::string::npos) << error.what();
+    }
+    engine.leave(base::Deadline::after_seconds(testing::kPatience));
+  });
+}
+
+}  // namespace
+}  // namespace farandole
