@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from farandole.errors import StartError
+from farandole.worker.core import basics
 from farandole.worker.core.engine import Cause
 from farandole.worker.core.worlds import OwnFailures, accusations
 
@@ -31,6 +34,15 @@ def test_failures_with_progress_between_them_are_survived() -> None:
     for _ in range(3):
         failures.end_world(OWN, 1)
         failures.progress()
+
+
+def test_steps_that_are_repeated_from_the_last_commit_are_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = SimpleNamespace(own_failures=OwnFailures(), steps=0, on_step=None)
+    monkeypatch.setattr(basics, "_default", SimpleNamespace(session=session))
+    session.own_failures.end_world(OWN, 1)
+    basics.count_step()
+    with pytest.raises(StartError, match="failed twice"):
+        session.own_failures.end_world(OWN, 1)
 
 
 @pytest.mark.parametrize(

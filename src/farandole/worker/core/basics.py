@@ -263,7 +263,6 @@ def count_step() -> None:
     session = _default.session
     if session is not None:
         session.steps += 1
-        session.own_failures.progress()
         if session.on_step is not None:
             session.on_step()
 
