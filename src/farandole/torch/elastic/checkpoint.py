@@ -138,15 +138,26 @@ def _begin_copies(device: torch.device, pairs: Sequence[tuple[torch.Tensor, torc
     backend = getattr(torch, device.type)
     current, side = backend.current_stream(device), backend.Stream(device=device)
     sources = [source for _, source in pairs]
-    has_room = _has_room(device, sum(source.nbytes for source in sources))
-    snapshot = [source.clone(memory_format=torch.contiguous_format) for source in sources] if has_room else []
+    snapshot = _copy_on_gpu(device, sources)
     side.wait_stream(current)
     with backend.stream(side):
         for (copy, _), source in zip(pairs, snapshot or sources, strict=True):
             copy.copy_(source, non_blocking=True)
-    if not has_room:
+    if not snapshot:
         current.wait_stream(side)
     return _OnTheirWay(side.record_event(), snapshot)
+
+
+def _copy_on_gpu(device: torch.device, sources: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    """Copy tensors within their GPU, in the current stream; return no tensors if there is no room for them."""
+    if not _has_room(device, sum(source.nbytes for source in sources)):
+        return ()
+    try:
+        return [source.clone(memory_format=torch.contiguous_format) for source in sources]
+    except torch.cuda.OutOfMemoryError:  # of any kind of device
+        # Other processes have taken the memory meanwhile, such as ranks that share this GPU and save at the same step;
+        # or PyTorch may not use all that is free (`set_per_process_memory_fraction`).
+        return ()
 
 
 def _has_room(device: torch.device, nbytes: int) -> bool:
