@@ -148,7 +148,7 @@ std::optional<WatchCore::Word> WatchCore::spread(const Cause& cause) {
   if (left_) {
     return std::nullopt;
   }
-  return Word{.frame = revoke_frame(cause), .to = connected(/*only_told=*/true)};
+  return Word{.frame = revoke_frame(cause), .to = connected(/*only_told=*/!lacks_forwarder())};
 }
 
 std::optional<WatchCore::Word> WatchCore::leave() {
@@ -157,6 +157,16 @@ std::optional<WatchCore::Word> WatchCore::leave() {
   }
   left_ = true;
   return Word{.frame = ControlFrame(ControlKind::kGoodbye), .to = connected(/*only_told=*/false)};
+}
+
+// A worker that has said goodbye passes nothing on. The ones that would have heard of it there may be all that is left.
+bool WatchCore::lacks_forwarder() const {
+  for (int rank = 0; rank < size(); ++rank) {
+    if (rank != rank_ && state(rank).left && tells_us(rank)) {
+      return true;
+    }
+  }
+  return false;
 }
 
 std::vector<int> WatchCore::connected(bool only_told) const {

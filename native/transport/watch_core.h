@@ -80,6 +80,8 @@ class WatchCore {
   int size() const noexcept { return static_cast<int>(states_.size()); }
   // Whether a worker that ends its world tells this one before it closes its connections.
   bool tells_us(int rank) const noexcept;
+  // Whether one of those that we tell does not pass it on, so that all have to be told from here.
+  bool lacks_forwarder() const;
   // The others that have not ended, all or those that we tell of the world's end.
   std::vector<int> connected(bool only_told) const;
   std::optional<Cause> loss_of(int rank, Sign sign) const;

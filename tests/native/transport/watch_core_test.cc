@@ -135,6 +135,20 @@ TEST(WatchCore, LargeWorldSaysGoodbyeToAll) {
   EXPECT_EQ(WatchCore(0, kLarge, kDeadlineSeconds, 0).leave()->to.size(), static_cast<size_t>(kLarge - 1));
 }
 
+// Ranks 0 and 3 remain of a world that the others have left.
+TEST(WatchCore, LargeWorldTellsAllWhenOneThatWouldPassItOnHasLeft) {
+  WatchCore core(0, kLarge, kDeadlineSeconds, 0);
+  for (int rank = 1; rank < kLarge; ++rank) {
+    if (rank != kTellsNothing) {
+      core.receive(rank, goodbye(), 0);
+      core.end(rank, Sign::kClosed, 0);
+    }
+  }
+  const auto word = core.spread({.rank = 0, .sign = Sign::kBroken, .text = "an error of rank 0"});
+  ASSERT_TRUE(word);
+  EXPECT_EQ(word->to, (std::vector<int>{kTellsNothing}));
+}
+
 TEST(WatchCore, LargeWorldIsEndedByClosedChannelOfWorkerThatTellsUs) {
   WatchCore core(0, kLarge, kDeadlineSeconds, 0);
   EXPECT_TRUE(core.end(kTells, Sign::kClosed, 0));
