@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 
-from farandole.control.agent.protocol import Relayed, RelayedAgain
-from farandole.control.launcher.agents.relayed_links import KeptEnd
+from farandole.base.wire.frames import frame
+from farandole.control.agent.protocol import WINDOW, RelayClosed, Relayed, RelayedAgain, RelayOpened, ToAgent
+from farandole.control.launcher.agents.relayed_links import KeptEnd, RelayedLinks
 
 TABLE = random.Random(1).randbytes(4 * 1024)
 
@@ -21,3 +23,27 @@ def test_frame_that_is_too_short_to_have_an_end_is_sent_whole() -> None:
     kept = KeptEnd()
     for frame in (b"", b"x" * 4, TABLE[:1000], TABLE[:1000]):
         assert kept.message(3, frame) == Relayed(3, frame)
+
+
+def test_connection_ends_although_its_worker_has_not_read_a_long_frame() -> None:
+    async def run() -> list[ToAgent]:
+        sent: asyncio.Queue[ToAgent] = asyncio.Queue()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(frame(bytes(WINDOW)))
+            await reader.read()
+            writer.close()
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        links = RelayedLinks("{}:{}".format(*server.sockets[0].getsockname()), sent.put_nowait)
+        links.handle(RelayOpened(1))
+        table = await sent.get()
+        links.handle(RelayClosed(1))
+        end = await sent.get()
+        await links.close()
+        server.close()
+        return [table, end]
+
+    table, end = asyncio.run(asyncio.wait_for(run(), 60))
+    assert isinstance(table, Relayed)
+    assert end == RelayClosed(1)

@@ -80,8 +80,10 @@ class RelayedLinks:
         if isinstance(message, RelayCredit):
             known.ahead -= message.count
             known.credited.set()
+        elif isinstance(message, Relayed):
+            known.coming.put_nowait(message.data)
         else:
-            known.coming.put_nowait(message.data if isinstance(message, Relayed) else b"")
+            known.end()
 
     async def close(self) -> None:
         """Close all connections."""
@@ -156,9 +158,16 @@ class _Link:
         self.credited = asyncio.Event()
         self.coming: asyncio.Queue[bytes] = asyncio.Queue()
         """Data from the worker, bounded by the agent's window; empty bytes: the worker has closed its end."""
+        self._is_over = False
+
+    def end(self) -> None:
+        """Record that the worker has closed its end. The agent passes nothing on any more, and gives no more credit."""
+        self._is_over = True
+        self.coming.put_nowait(b"")
+        self.credited.set()
 
     async def has_room(self) -> None:
-        """Wait until the agent has passed on enough for more to be sent."""
-        while self.ahead >= WINDOW:
+        """Wait until the agent has passed on enough for more to be sent, or the worker has closed its end."""
+        while self.ahead >= WINDOW and not self._is_over:
             self.credited.clear()
             await self.credited.wait()
