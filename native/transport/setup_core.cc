@@ -54,8 +54,8 @@ std::optional<Cause> SetupCore::receive(int peer, const ControlFrame& frame) {
 // The worker that has made this connection may have given up before it knew that it is proven here. Then it lives, and
 // is only not linked. If it has died instead, those that have met it know, and its launcher does.
 //
-// When both are linked to all, the world may have formed for the other one, and have ended again. Then the word of that
-// is on its way, though perhaps not from there (word_graph.h).
+// When both are linked to all, the world may have formed for the other one, and have ended again. Then the cause is
+// on its way, though perhaps not from there (revocation_graph.h).
 std::optional<Cause> SetupCore::end(int peer, Sign sign) {
   PeerState& ended = state(peer);
   if (ended.left || (sign == Sign::kClosed && may_have_left(peer))) {

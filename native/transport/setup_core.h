@@ -11,7 +11,7 @@
 #include "transport/control.h"
 #include "transport/handshake.h"
 #include "transport/hosts.h"
-#include "transport/word_graph.h"
+#include "transport/revocation_graph.h"
 #include "transport/world_status.h"
 
 namespace farandole::transport {
@@ -63,7 +63,7 @@ class SetupCore {
 
   int size() const noexcept { return static_cast<int>(peers_.size()); }
   int others() const noexcept { return size() - 1; }
-  // The world may have formed for it and ended, and the word of that comes from others.
+  // The world may have formed for it and ended; others send the cause.
   bool may_have_left(int peer) const noexcept {
     return announced_ && state(peer).ready && !tell_each_other(peer, rank_, size());
   }

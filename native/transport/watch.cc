@@ -230,13 +230,13 @@ void Watch::tick() {
   }
 }
 
-void Watch::send(const std::optional<WatchCore::Word>& word) {
-  if (!word.has_value()) {
+void Watch::send(const std::optional<WatchCore::Outgoing>& outgoing) {
+  if (!outgoing.has_value()) {
     return;
   }
-  for (const int rank : word->to) {
+  for (const int rank : outgoing->to) {
     Peer& peer = peer_of(rank);
-    peer.control.send(word->frame);
+    peer.control.send(outgoing->frame);
     follow_room(peer);
   }
 }

@@ -9,9 +9,9 @@
 //  - A neighbour (rank +-1, +-2, cyclically) that sent no heartbeat for the failure deadline: silent. The other
 //    channels are idle but for the kernel's keepalive probes, which end them when the other host does not answer.
 //  - The first cause, wherever it comes from, is passed on once, unchanged: in small worlds to all, in larger ones to
-//    few, so that all hear of it within a few steps (see word_graph.h). Channels are read in order, and a worker that
-//    ends its world sends the cause before it closes; who is told nothing by a worker does not judge its closing. So a
-//    survivor that leaves a revoked world is never taken for the lost one.
+//    a few, so that all hear of it within a few steps (see revocation_graph.h). Channels are read in order, and a
+//    worker that ends its world sends the cause before it closes; a worker does not judge the closing of another one
+//    that tells it nothing. So a survivor that leaves a revoked world is never taken for the lost one.
 //  - A data connection may end before the cause has come over the control channel. So a link that ends is only
 //    suspicious, until the control channel has ended as well, or half of the failure deadline has passed.
 //
@@ -100,7 +100,7 @@ class Watch {
   void handle_death(int rank);
   void tick();
   void revoke(std::optional<Cause> cause);
-  void send(const std::optional<WatchCore::Word>& word);
+  void send(const std::optional<WatchCore::Outgoing>& outgoing);
   void flush_all(int64_t until_ns);
   bool all_sent() const;
   Peer& peer_of(int rank) noexcept;

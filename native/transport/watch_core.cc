@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "transport/word_graph.h"
+#include "transport/revocation_graph.h"
 
 namespace farandole::transport {
 namespace {
@@ -64,8 +64,8 @@ std::optional<Cause> WatchCore::die(int rank) {
   return loss_of(rank, Sign::kClosed);
 }
 
-// A worker that tells us nothing and has closed its connection may have left a world that has ended, and live. When the
-// word of it does not come, all that is known is that nothing more comes from there.
+// A worker that tells us nothing and has closed its connection may have left a world that has ended, and live. If no
+// revocation comes, all that is known is that nothing more comes from that worker.
 void WatchCore::suspect(int rank, Sign sign, int64_t now_ns) {
   const bool may_have_left = sign == Sign::kClosed && !tells_us(rank);
   const Suspect suspect{.rank = rank,
@@ -140,7 +140,7 @@ void WatchCore::restart_clocks(int64_t now_ns) {
 }
 
 // A worker that has said goodbye has nothing to do with it any more; the others may still finish their last work.
-std::optional<WatchCore::Word> WatchCore::spread(const Cause& cause) {
+std::optional<WatchCore::Outgoing> WatchCore::spread(const Cause& cause) {
   if (over_) {
     return std::nullopt;
   }
@@ -148,18 +148,18 @@ std::optional<WatchCore::Word> WatchCore::spread(const Cause& cause) {
   if (left_) {
     return std::nullopt;
   }
-  return Word{.frame = revoke_frame(cause), .to = connected(/*only_told=*/!lacks_forwarder())};
+  return Outgoing{.frame = revoke_frame(cause), .to = connected(/*only_told=*/!lacks_forwarder())};
 }
 
-std::optional<WatchCore::Word> WatchCore::leave() {
+std::optional<WatchCore::Outgoing> WatchCore::leave() {
   if (left_) {
     return std::nullopt;
   }
   left_ = true;
-  return Word{.frame = ControlFrame(ControlKind::kGoodbye), .to = connected(/*only_told=*/false)};
+  return Outgoing{.frame = ControlFrame(ControlKind::kGoodbye), .to = connected(/*only_told=*/false)};
 }
 
-// A worker that has said goodbye passes nothing on. The ones that would have heard of it there may be all that is left.
+// A worker that has said goodbye passes nothing on. Perhaps it was the only way to some of the remaining workers.
 bool WatchCore::lacks_forwarder() const {
   for (int rank = 0; rank < size(); ++rank) {
     if (rank != rank_ && state(rank).left && tells_us(rank)) {

@@ -27,8 +27,8 @@ class WatchCore {
   // --- What has happened. A cause that is returned is the world's end, unless the world has ended before: in either
   // case, spread() is called next.
   std::optional<Cause> receive(int from, const ControlFrame& frame, int64_t now_ns);
-  // Nothing more comes from this worker. Only what it sent before tells whether that is a loss. Of a worker that tells
-  // this one nothing (word_graph.h), it may mean that the world has ended: then the word is on its way.
+  // Nothing more comes from this worker. Only what it sent before tells whether that is a loss. If that worker
+  // tells this one nothing (revocation_graph.h), the world may have ended: then a revocation is on its way.
   std::optional<Cause> end(int rank, Sign sign, int64_t now_ns);
   // Its process has certainly ended, whatever its channel says.
   std::optional<Cause> die(int rank);
@@ -42,14 +42,14 @@ class WatchCore {
   Tick tick(int64_t now_ns);
 
   // --- What others are to be told; none: nothing, or they have been told.
-  struct Word {
+  struct Outgoing {
     ControlFrame frame;
     std::vector<int> to;  // none of which has ended
   };
   // The world has ended, here or elsewhere.
-  std::optional<Word> spread(const Cause& cause);
+  std::optional<Outgoing> spread(const Cause& cause);
   // This worker leaves in good order.
-  std::optional<Word> leave();
+  std::optional<Outgoing> leave();
 
   // From now on nothing is a loss: this worker has nothing more to do with its world.
   void stop_judging() noexcept { left_ = true; }
@@ -72,7 +72,7 @@ class WatchCore {
     int rank;
     Sign sign;
     int64_t since_ns;
-    int64_t patience_ns;  // how long the reason may be on its way
+    int64_t patience_ns;  // how long the cause may be on its way
   };
 
   PeerState& state(int rank) noexcept { return states_[static_cast<size_t>(rank)]; }
@@ -80,7 +80,7 @@ class WatchCore {
   int size() const noexcept { return static_cast<int>(states_.size()); }
   // Whether a worker that ends its world tells this one before it closes its connections.
   bool tells_us(int rank) const noexcept;
-  // Whether one of those that we tell does not pass it on, so that all have to be told from here.
+  // Whether a worker that we tell would not pass it on, so that we have to tell all.
   bool lacks_forwarder() const;
   // The others that have not ended, all or those that we tell of the world's end.
   std::vector<int> connected(bool only_told) const;

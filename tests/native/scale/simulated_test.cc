@@ -22,8 +22,8 @@ Layout layout_of(int size, int ranks_per_host = 8) {
   return {.size = size, .ranks_per_host = ranks_per_host, .hosts_per_rack = 4};
 }
 
-// Whom each rank tells that the world has ended: all in small worlds, else one for each power of two, in both
-// directions.
+// The number of ranks that each rank tells of the world's end: all in small worlds, otherwise one for each power of
+// two, in both directions.
 uint64_t told_by_each(int size) {
   if (size <= 64) {
     return static_cast<uint64_t>(size - 1);

@@ -208,8 +208,8 @@ void StarAndMesh::end_world(int rank, const Cause& cause, int64_t now_ns) {
   self.ended_ns = now_ns;
   if (!self.watch) {
     send_control(rank, others(rank), transport::revoke_frame(cause), now_ns);
-  } else if (const auto word = self.watch->spread(cause)) {
-    send_control(rank, word->to, word->frame, now_ns);
+  } else if (const auto outgoing = self.watch->spread(cause)) {
+    send_control(rank, outgoing->to, outgoing->frame, now_ns);
   }
   if (leaves_after_ns_) {
     network_.call([this, rank] { network_.close(rank, others(rank), network_.now_ns()); }, now_ns + *leaves_after_ns_);

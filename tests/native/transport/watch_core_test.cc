@@ -102,13 +102,13 @@ TEST(WatchCore, CauseIsSpreadOnceAndUnchanged) {
   const Cause cause{.rank = 2, .sign = Sign::kStalled, .text = "words of another rank"};
   const auto received = core.receive(1, revoke_frame(cause), 0);
   ASSERT_TRUE(received);
-  const auto word = core.spread(*received);
-  ASSERT_TRUE(word);
-  EXPECT_EQ(word->frame.kind, ControlKind::kRevoke);
-  EXPECT_EQ(word->frame.rank, cause.rank);
-  EXPECT_EQ(word->frame.sign, cause.sign);
-  EXPECT_EQ(word->frame.text, cause.text);
-  EXPECT_EQ(word->to, (std::vector<int>{1, 2, 3}));
+  const auto outgoing = core.spread(*received);
+  ASSERT_TRUE(outgoing);
+  EXPECT_EQ(outgoing->frame.kind, ControlKind::kRevoke);
+  EXPECT_EQ(outgoing->frame.rank, cause.rank);
+  EXPECT_EQ(outgoing->frame.sign, cause.sign);
+  EXPECT_EQ(outgoing->frame.text, cause.text);
+  EXPECT_EQ(outgoing->to, (std::vector<int>{1, 2, 3}));
   EXPECT_TRUE(core.is_over());
   EXPECT_FALSE(core.spread({.rank = 3, .sign = Sign::kClosed, .text = "a later one"}));
   EXPECT_TRUE(core.tick(0).beats.empty()) << "the world is over";
@@ -144,9 +144,9 @@ TEST(WatchCore, LargeWorldTellsAllWhenOneThatWouldPassItOnHasLeft) {
       core.end(rank, Sign::kClosed, 0);
     }
   }
-  const auto word = core.spread({.rank = 0, .sign = Sign::kBroken, .text = "an error of rank 0"});
-  ASSERT_TRUE(word);
-  EXPECT_EQ(word->to, (std::vector<int>{kTellsNothing}));
+  const auto outgoing = core.spread({.rank = 0, .sign = Sign::kBroken, .text = "an error of rank 0"});
+  ASSERT_TRUE(outgoing);
+  EXPECT_EQ(outgoing->to, (std::vector<int>{kTellsNothing}));
 }
 
 TEST(WatchCore, LargeWorldIsEndedByClosedChannelOfWorkerThatTellsUs) {
@@ -159,9 +159,9 @@ TEST(WatchCore, WorkerThatTellsUsNothingMayHaveLeftWorldThatHasEnded) {
   EXPECT_FALSE(core.end(kTellsNothing, Sign::kClosed, 0));
   const Cause cause{.rank = 50, .sign = Sign::kClosed, .text = "lost"};
   EXPECT_FALSE(tick_until(core, kDeadline, neighbours()));
-  const auto word = core.spread(*core.receive(kTells, revoke_frame(cause), kDeadline));
-  ASSERT_TRUE(word);
-  EXPECT_EQ(word->frame.rank, cause.rank);
+  const auto outgoing = core.spread(*core.receive(kTells, revoke_frame(cause), kDeadline));
+  ASSERT_TRUE(outgoing);
+  EXPECT_EQ(outgoing->frame.rank, cause.rank);
 }
 
 TEST(WatchCore, WithoutWordClosedChannelIsSilenceAfterDeadline) {
@@ -201,10 +201,10 @@ TEST(WatchCore, AbandonNamesRankThatFellSilent) {
 
 TEST(WatchCore, WorkerThatHasLeftNoticesNoLossAndSpreadsNone) {
   WatchCore core(0, 4, kDeadlineSeconds, 0);
-  const auto word = core.leave();
-  ASSERT_TRUE(word);
-  EXPECT_EQ(word->frame.kind, ControlKind::kGoodbye);
-  EXPECT_EQ(word->to, (std::vector<int>{1, 2, 3}));
+  const auto outgoing = core.leave();
+  ASSERT_TRUE(outgoing);
+  EXPECT_EQ(outgoing->frame.kind, ControlKind::kGoodbye);
+  EXPECT_EQ(outgoing->to, (std::vector<int>{1, 2, 3}));
   EXPECT_FALSE(core.leave()) << "once";
   EXPECT_FALSE(core.end(1, Sign::kClosed, 0));
   EXPECT_FALSE(core.receive(2, revoke_frame({.rank = 1, .sign = Sign::kClosed, .text = "lost"}), 0));
