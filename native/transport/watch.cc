@@ -215,7 +215,7 @@ void Watch::handle_death(int rank) {
   if (!core_.has_ended(rank)) {
     forget(peer);
   }
-  revoke(core_.die(rank));
+  revoke(core_.die(rank, now_ns()));
 }
 
 void Watch::tick() {

@@ -59,24 +59,33 @@ std::optional<Cause> WatchCore::end(int rank, Sign sign, int64_t now_ns) {
   return loss_of(rank, sign);
 }
 
-std::optional<Cause> WatchCore::die(int rank) {
+std::optional<Cause> WatchCore::die(int rank, int64_t now_ns) {
   state(rank).ended = true;
-  return loss_of(rank, Sign::kClosed);
+  if (tells_us(rank)) {
+    return loss_of(rank, Sign::kClosed);
+  }
+  add_suspect({.rank = rank, .sign = Sign::kClosed, .since_ns = now_ns, .patience_ns = tick_ns_, .has_died = true});
+  return std::nullopt;
 }
 
 // A worker that tells us nothing and has closed its connection may have left a world that has ended, and live. If no
 // revocation comes, all that is known is that nothing more comes from that worker.
 void WatchCore::suspect(int rank, Sign sign, int64_t now_ns) {
   const bool may_have_left = sign == Sign::kClosed && !tells_us(rank);
-  const Suspect suspect{.rank = rank,
-                        .sign = may_have_left ? Sign::kSilent : sign,
-                        .since_ns = now_ns,
-                        .patience_ns = may_have_left ? deadline_ns_ : deadline_ns_ / 2};
-  const auto at = std::ranges::lower_bound(suspects_, rank, {}, &Suspect::rank);
-  if (at != suspects_.end() && at->rank == rank) {
-    at->sign = suspect.sign;
-  } else {
+  add_suspect({.rank = rank,
+               .sign = may_have_left ? Sign::kSilent : sign,
+               .since_ns = now_ns,
+               .patience_ns = may_have_left ? deadline_ns_ : deadline_ns_ / 2});
+}
+
+void WatchCore::add_suspect(const Suspect& suspect) {
+  const auto at = std::ranges::lower_bound(suspects_, suspect.rank, {}, &Suspect::rank);
+  if (at == suspects_.end() || at->rank != suspect.rank) {
     suspects_.insert(at, suspect);
+  } else if (suspect.has_died) {
+    *at = suspect;
+  } else if (!at->has_died) {
+    at->sign = suspect.sign;
   }
 }
 

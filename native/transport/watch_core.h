@@ -30,8 +30,9 @@ class WatchCore {
   // Nothing more comes from this worker. Only what it sent before tells whether that is a loss. If that worker
   // tells this one nothing (revocation_graph.h), the world may have ended: then a revocation is on its way.
   std::optional<Cause> end(int rank, Sign sign, int64_t now_ns);
-  // Its process has certainly ended, whatever its channel says.
-  std::optional<Cause> die(int rank);
+  // Its process has certainly ended, whatever its channel says. If that worker tells this one nothing, it may have
+  // ended because the world had ended before: the cause has a tick's time to come from others.
+  std::optional<Cause> die(int rank, int64_t now_ns);
   // A data link to it has ended. Its control channel may still bring the reason.
   void suspect(int rank, Sign sign, int64_t now_ns);
 
@@ -72,7 +73,8 @@ class WatchCore {
     int rank;
     Sign sign;
     int64_t since_ns;
-    int64_t patience_ns;  // how long the cause may be on its way
+    int64_t patience_ns;    // how long the cause may be on its way
+    bool has_died = false;  // nothing that is noticed later says more
   };
 
   PeerState& state(int rank) noexcept { return states_[static_cast<size_t>(rank)]; }
@@ -84,6 +86,7 @@ class WatchCore {
   bool lacks_forwarder() const;
   // The others that have not ended, all or those that we tell of the world's end.
   std::vector<int> connected(bool only_told) const;
+  void add_suspect(const Suspect& suspect);
   std::optional<Cause> loss_of(int rank, Sign sign) const;
   std::optional<Cause> first_loss(int64_t now_ns) const;
   void restart_clocks(int64_t now_ns);

@@ -182,9 +182,31 @@ TEST(WatchCore, GoodbyeOfWorkerThatTellsUsNothingCounts) {
   EXPECT_FALSE(tick_until(core, 3 * kDeadline, neighbours()));
 }
 
-// A lifeline is certain, and so is a connection that breaks: a worker that leaves does neither.
+// The programs of jobs of fixed size end when their world has ended.
+TEST(WatchCore, WorkerThatTellsUsNothingMayHaveDiedAfterEndOfWorld) {
+  WatchCore core(0, kLarge, kDeadlineSeconds, 0);
+  EXPECT_FALSE(core.die(kTellsNothing, 0));
+  const Cause cause{.rank = 50, .sign = Sign::kClosed, .text = "lost"};
+  const auto outgoing = core.spread(*core.receive(kTells, revoke_frame(cause), kTick / 2));
+  ASSERT_TRUE(outgoing);
+  EXPECT_EQ(outgoing->frame.rank, cause.rank);
+}
+
+TEST(WatchCore, WithoutRevocationDeathOfWorkerThatTellsUsNothingIsLossAfterTick) {
+  WatchCore core(0, kLarge, kDeadlineSeconds, 0);
+  core.suspect(kTellsNothing, Sign::kClosed, 0);  // its data link may be the first to end, or the last
+  EXPECT_FALSE(core.die(kTellsNothing, 0));
+  core.suspect(kTellsNothing, Sign::kClosed, 0);
+  EXPECT_FALSE(tick_until(core, kTick, neighbours()));
+  const auto cause = tick_until(core, 2 * kTick, neighbours());
+  ASSERT_TRUE(cause);
+  EXPECT_EQ(cause->rank, kTellsNothing);
+  EXPECT_EQ(cause->sign, Sign::kClosed);
+}
+
+// A worker that leaves breaks no connection, and a worker that tells us does so before it dies.
 TEST(WatchCore, LargeWorldIsEndedAtOnceByCertainSigns) {
-  EXPECT_TRUE(WatchCore(0, kLarge, kDeadlineSeconds, 0).die(kTellsNothing));
+  EXPECT_TRUE(WatchCore(0, kLarge, kDeadlineSeconds, 0).die(kTells, 0));
   EXPECT_TRUE(WatchCore(0, kLarge, kDeadlineSeconds, 0).end(kTellsNothing, Sign::kSilent, 0));
   EXPECT_TRUE(WatchCore(0, kLarge, kDeadlineSeconds, 0).end(kTellsNothing, Sign::kBroken, 0));
 }
