@@ -198,8 +198,8 @@ typedef struct {
   void* callback_context;      /* its first argument */
   /* Of a request in device memory: the number of the GPU in this process, and the stream (CUstream, of the GPU's
    * primary context; NULL is its default stream) after whose present work the input is complete, and in which the
-   * output may be written. When the request is done or refused, their memory may be freed in the order of this stream,
-   * and the stream itself. The residual is in host memory all the same. Not used in host memory. */
+   * output may be written. As soon as the request is done or refused, their memory may be freed in the order of this
+   * stream, and the stream may be destroyed. The residual is in host memory all the same. Not used in host memory. */
   int32_t device;
   void* stream;
 } farandole_request;

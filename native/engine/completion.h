@@ -78,7 +78,7 @@ class Completions {
   // Opens a handle for each of these names, or none: when one of them is in flight, or comes twice, sets `taken` to the
   // index of it. From then on its callback is going to be called, unless it is withdrawn.
   std::vector<Opened> open(std::vector<Opening> openings, size_t& taken);
-  // They are refused after all: their names are free, and their handles, which nobody knows yet, do not exist.
+  // Undoes open(), because the requests are refused after all. No caller has their handles yet.
   void withdraw(const std::vector<std::shared_ptr<Completion>>& opened);
   // No request of before is in flight any more.
   void forget_names();

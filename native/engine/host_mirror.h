@@ -18,9 +18,9 @@ class HostMirror {
   // Begins to copy the input, as soon as the mark is reached. From then on the request's memory is pinned host memory.
   // The output is not written before that mark, either.
   HostMirror(const device::Mark& ready, const collective::Group& group, Request& request);
-  // What is being copied still may be, when the request is refused after all or the world ends: the pinned memory is
-  // not used by others before that, and the stream that the request came from, in whose order its tensors are freed,
-  // waits for it.
+  // Copies may still run, when the request is refused after all or the world ends. Until they have ended, the pinned
+  // memory is not used by others, and the stream that the request came from waits, because the request's tensors are
+  // freed in its order.
   ~HostMirror();
   HostMirror(const HostMirror&) = delete;
   HostMirror& operator=(const HostMirror&) = delete;

@@ -34,8 +34,8 @@ struct Ending {
   bool certain = false;  // that rank has ended, left or given up; otherwise it is only suspected, and may live
 };
 
-// It has more methods and more fields than most: one mutex guards all that a request is checked against, because a call
-// is taken or refused as a whole.
+// It has more methods and more fields than most classes: one mutex guards all that a request is checked against,
+// because a call is taken or refused as a whole.
 class Submissions {
  public:
   // All of these must outlive this.
@@ -94,15 +94,16 @@ class Submissions {
  private:
   // Which backend runs it. Throws Error(kInvalidArgument) when none does, and when the request must not be made.
   backend::Selection check(const Request& request) const REQUIRES(mutex_);
-  // Checks the requests of a call, and takes their names. What is admitted is enqueued, or withdrawn from completions_.
+  // Checks the requests of a call, and takes their names. Admitted requests are then enqueued, or withdrawn from
+  // completions_.
   struct Admitted {
     std::vector<std::unique_ptr<Pending>> requests;
-    uint64_t world = 0;  // in which they were
+    uint64_t world = 0;  // in which they were admitted
   };
   Admitted admit(std::vector<Request> requests) REQUIRES(mutex_);
   // Throws when that world is over.
   void check_world(const Admitted& admitted) const REQUIRES(mutex_);
-  // Lets the GPUs begin to copy the inputs of what is admitted.
+  // Begins the copies of the admitted requests' inputs on the GPUs.
   void begin_on_gpus(const Admitted& admitted);
   std::vector<Handle> submit_on_gpus(std::vector<Request> requests, bool waits_at_once);
   std::vector<Handle> enqueue(Admitted admitted, bool waits_at_once) REQUIRES(mutex_);
@@ -114,7 +115,7 @@ class Submissions {
 
   mutable base::Mutex mutex_;
   transport::Mesh* mesh_ GUARDED_BY(mutex_) = nullptr;
-  uint64_t worlds_ GUARDED_BY(mutex_) = 0;  // begun until now
+  uint64_t worlds_ GUARDED_BY(mutex_) = 0;  // how many have begun
   std::vector<std::unique_ptr<Pending>> queue_ GUARDED_BY(mutex_);
   WakeHeuristic wake_heuristic_ GUARDED_BY(mutex_);
   // Whether the engine thread, when it slept last, did so for a short time only. Otherwise no request may be left to it

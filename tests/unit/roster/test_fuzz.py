@@ -1,6 +1,6 @@
 """A roster whose workers send it changed messages refuses them or answers them, and goes on.
 
-The chance is the same in each run. FARANDOLE_FUZZ_FRAMES: how many messages; `make fuzz` takes more.
+The random numbers are the same in each run. FARANDOLE_FUZZ_FRAMES is the number of messages; `make fuzz` sends more.
 """
 
 from __future__ import annotations

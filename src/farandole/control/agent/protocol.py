@@ -155,7 +155,7 @@ class Relayed(msgspec.Struct, frozen=True, tag="relayed"):
     link: int
     data: bytes
     kept: int = 0
-    """Number of bytes at the end of `data` that an agent keeps for `RelayedAgain`; 0: it keeps what it has kept."""
+    """Number of bytes at the end of `data` that an agent keeps for `RelayedAgain`; 0: what it keeps does not change."""
 
 
 class RelayedAgain(msgspec.Struct, frozen=True, tag="relayed-again"):

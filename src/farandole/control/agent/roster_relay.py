@@ -54,7 +54,7 @@ class RosterRelay:
         self._links: dict[int, _Link] = {}
         self._opened = 0
         self._kept = b""
-        """Bytes that the launcher sends once for several connections."""
+        """The end of a frame: the launcher does not send it again for other frames that end in the same way."""
         self._serving = True
         """Whether there is a launcher."""
         self._listener = _listen_on_loopback()

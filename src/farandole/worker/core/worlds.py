@@ -126,9 +126,10 @@ def _missed(error: FarandoleError) -> list[Accused]:
 
 
 class OwnFailures:
-    """The failures of this worker's engine, such as by errors of NCCL, of which the job survives any single one.
+    """The failures of this worker's engine, for example because of errors of NCCL.
 
-    After a second one without progress in between, this worker does not continue, because the error would come again.
+    The worker continues after a failure, but not after a second one without progress in between: the error would come
+    again.
     """
 
     def __init__(self) -> None:

@@ -21,8 +21,8 @@ def test_common_end_is_found_whatever_its_length() -> None:
 
 def test_frame_that_is_too_short_to_have_an_end_is_sent_whole() -> None:
     kept = KeptEnd()
-    for frame in (b"", b"x" * 4, TABLE[:1000], TABLE[:1000]):
-        assert kept.message(3, frame) == Relayed(3, frame)
+    for short in (b"", b"x" * 4, TABLE[:1000], TABLE[:1000]):
+        assert kept.message(3, short) == Relayed(3, short)
 
 
 def test_connection_ends_although_its_worker_has_not_read_a_long_frame() -> None:
