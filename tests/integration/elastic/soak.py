@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -358,14 +358,8 @@ class Soak:
             wrong.append(f"the workers have ended differently: {ended}")
         if self._device == "cpu":  # The streams of a fake GPU are threads of its own.
             wrong += [growth for each in ended for growth in _growths(each.holdings)]
-        steps: dict[int, list[Any]] = {}
-        for worker in sorted(self.job.workers, key=lambda worker: worker not in self.living):
-            lines = self._book(worker).read_text().splitlines() if self._book(worker).exists() else []
-            # The last step of a worker that was killed may count for it alone, and half a line may be written.
-            for line in lines if worker in self.living else lines[:-1]:
-                step, *seen = json.loads(line)
-                if steps.setdefault(step, seen) != seen:
-                    wrong.append(f"worker {worker} sees step {step} otherwise than others: {seen} and {steps[step]}")
+        steps, doubts = self._steps_taken()
+        wrong += doubts
         if sorted(steps) != list(range(len(steps))):
             wrong.append(f"steps are missing, or twice: {sorted(steps)[:20]} ... {max(steps)}")
         epochs: dict[int, Counter[int]] = {}
@@ -378,6 +372,42 @@ class Soak:
             if twice or (missing and epoch != last):
                 wrong.append(f"epoch {epoch}: used more than once {twice}, not at all {missing}")
         return wrong
+
+    def _steps_taken(self) -> tuple[dict[int, list[Any]], list[str]]:
+        """Return what each step has used, as the workers' books say, and where they disagree."""
+        books = {
+            worker: self._book(worker).read_text() if self._book(worker).exists() else ""
+            for worker in sorted(self.job.workers, key=lambda worker: worker not in self.living)
+        }
+        return steps_taken(books, self.living)
+
+
+def steps_taken(books: Mapping[int, str], living: Collection[int]) -> tuple[dict[int, list[Any]], list[str]]:
+    """Return what each step has used, and where books of workers disagree about it.
+
+    The last step of a worker that was killed may have counted for it alone: then the others have taken a step of this
+    number again, and theirs counts. But it may also have counted for all who were there, of whom nobody wrote it down
+    and lived on: a worker that came after it got it with the state, and wrote down only the next one. So it fills a
+    gap, if there is one.
+
+    Args:
+        books: what each worker wrote down, a line for each step.
+        living: the workers that were not killed.
+    """
+    steps: dict[int, list[Any]] = {}
+    wrong = []
+    last: dict[int, list[Any]] = {}
+    for worker, text in books.items():
+        *whole, half = text.split("\n")
+        lines = [json.loads(line) for line in whole]
+        if worker not in living and not half and lines:
+            step, *seen = lines.pop()
+            last.setdefault(step, seen)
+        for step, *seen in lines:
+            if steps.setdefault(step, seen) != seen:
+                wrong.append(f"worker {worker} sees step {step} otherwise than others: {seen} and {steps[step]}")
+    end = max(steps, default=0)
+    return {step: seen for step, seen in last.items() if step < end} | steps, wrong
 
 
 def _growths(holdings: Sequence[Holdings]) -> list[str]:
