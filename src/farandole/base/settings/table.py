@@ -203,8 +203,8 @@ class Settings:
     """Seconds that a wait polls before it sleeps. 0 is the default of 20 microseconds; a negative value disables
     polling."""
     agreement_fanout: int = setting(0, values.count, "a number that is not negative", engine=True)
-    """Experimental: to how many further hosts a host passes on what is agreed; 0: rank 0 tells all workers itself. The
-    same on all workers."""
+    """Experimental: number of hosts to which each host passes on what is agreed, over a tree of hosts. 0: there is no
+    tree, and rank 0 tells all workers itself. The same on all workers."""
     thread_affinity: tuple[int, ...] = setting(
         (), values.cores, "numbers of cores, separated by commas", "HOROVOD_THREAD_AFFINITY"
     )
