@@ -21,6 +21,16 @@ AgreementCore::AgreementCore(AgreementTree tree, const Group& world, bool waits_
   }
 }
 
+// A malformed message must not lead outside the tree.
+void AgreementCore::require_in_world(const RankSet& ranks, int from) const {
+  if (!ranks.empty() && ranks.highest() >= tree_.size()) {
+    throw Error(Code::kInternal,
+                "malformed message: rank " + std::to_string(from) + " names rank " + std::to_string(ranks.highest()) +
+                    ", which the world does not have",
+                from);
+  }
+}
+
 std::vector<Report> AgreementCore::read(int child, std::span<const std::byte> bytes) const {
   std::vector<Report> reports;
   if (tree_.has_children(child)) {
@@ -30,12 +40,7 @@ std::vector<Report> AgreementCore::read(int child, std::span<const std::byte> by
     reports.push_back({RankSet(child), child, ready.age_ns, std::move(ready)});
   }
   for (const Report& report : reports) {
-    if (report.ranks.highest() >= tree_.size()) {
-      throw Error(Code::kInternal,
-                  "rank " + std::to_string(child) + " reports for rank " + std::to_string(report.ranks.highest()) +
-                      ", which the world does not have",
-                  child);
-    }
+    require_in_world(report.ranks, child);
   }
   return reports;
 }
@@ -48,6 +53,7 @@ std::vector<int> AgreementCore::next_hops(const Decision& decision) const {
   if (decision.type != Decision::Type::kStallQuery) {
     return tree_.children();
   }
+  require_in_world(decision.asked, 0);
   std::vector<int> hops;
   decision.asked.for_each([&](int rank) {
     const int child = tree_.child_towards(rank);

@@ -44,7 +44,8 @@ class AgreementCore {
   std::vector<Report> read(int child, std::span<const std::byte> bytes) const;
   // What this rank itself has got ready.
   Report own_report(Ready ready) const;
-  // The children that are to hear of a decision, before this rank obeys it.
+  // The children that are to hear of a decision, before this rank obeys it. Throws Error(kInternal) when it is
+  // malformed.
   std::vector<int> next_hops(const Decision& decision) const;
 
   // The number of the next decision that is obeyed.
@@ -69,6 +70,7 @@ class AgreementCore {
   void take(const Decision& decision, Taken& taken);
 
  private:
+  void require_in_world(const RankSet& ranks, int from) const;
   // `bit` is the one that the decision names it by, if it does.
   void take_agreed(uint32_t group, const Decision::Agreed& agreed, uint32_t bit, Taken& taken);
   void add_group(const Decision::Agreed& agreed, Taken& taken);

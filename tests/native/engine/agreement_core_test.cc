@@ -104,6 +104,18 @@ TEST_F(WorldOfCores, QueryHasNoPlaceInOrder) {
   EXPECT_EQ(core(1).next_number(), 1U);
 }
 
+TEST_F(WorldOfCores, QueryForRankThatWorldLacksIsError) {
+  Decision query;
+  query.type = Decision::Type::kStallQuery;
+  query.asked.add(RankSet(2));
+  EXPECT_EQ(core(0).next_hops(query), std::vector<int>{2});
+  EXPECT_TRUE(core(1).next_hops(query).empty());
+  query.asked.add(RankSet(1'000'000));
+  for (int rank = 0; rank < kSize; ++rank) {
+    EXPECT_THROW(core(rank).next_hops(query), base::Error);
+  }
+}
+
 TEST_F(WorldOfCores, RefusedRequestIsHandedBackWithReasonOnRanksThatAsked) {
   for (int rank = 0; rank < kSize; ++rank) {
     report(rank, request("odd", Kind::kAllreduce, {rank + 1}));
