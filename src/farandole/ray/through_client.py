@@ -8,7 +8,6 @@ ends, also if the connection is lost.
 from __future__ import annotations
 
 import queue
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -18,7 +17,8 @@ State = TypeVar("State")
 Result = TypeVar("Result")
 Callbacks = Sequence[Callable[[Any], Any]]
 
-_REST_SECONDS = 0.2
+# Seconds between two collections of values, while the call is being made.
+_PERIOD_SECONDS = 0.2
 
 
 def is_connected() -> bool:
@@ -48,13 +48,11 @@ class Driver(Generic[State]):
             result = self._actor.call.remote(function)
             is_done = False
             while not is_done:
-                # Checked before values are taken: all that have come until then are passed on.
-                is_done = bool(ray.wait([result], timeout=0)[0])
+                # Before values are taken: all that have come until then are passed on.
+                is_done = bool(ray.wait([result], timeout=_PERIOD_SECONDS)[0])
                 for value in ray.get(self._actor.take_values.remote()):
                     for callback in callbacks:
                         callback(value)
-                if not is_done:
-                    time.sleep(_REST_SECONDS)
             returned: Result = ray.get(result)
             return returned
         except ray.exceptions.RayTaskError as error:
