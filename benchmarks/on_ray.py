@@ -1,6 +1,6 @@
 """What farandole adds to Ray's own times on a cluster of this machine.
 
-    .venv-frameworks/ray/bin/python -m benchmarks.on_ray [--rounds N] [--json FILE]
+    PYTHONPATH=src .venv-frameworks/ray/bin/python -m benchmarks.on_ray [--rounds N] [--json FILE]
 
 Each time of farandole's is printed beside the time that Ray takes alone for the same actors, measured in turn; steps
 are compared with the same steps under `farandole.run`. It needs Ray and PyTorch: the environment that `make test-ray`

@@ -1,6 +1,6 @@
 """Read Parquet files through an elastic loader, beside a plain scan of the same columns by pyarrow.
 
-    .venv-frameworks/parquet/bin/python -m benchmarks.parquet [--rows N] [--json FILE]
+    PYTHONPATH=src .venv-frameworks/parquet/bin/python -m benchmarks.parquet [--rows N] [--json FILE]
 
 Prints times as ratios to the scan, and the memory that a reader takes, in decoded row groups. It needs pyarrow and
 PyTorch: the environment that `make test-parquet` makes.
