@@ -21,6 +21,12 @@ from worlds import ANSWER_SECONDS, SILENCE_SECONDS, Nursery, Worker, WorkerGone,
 class ElasticJob:
     """A roster, and the workers that the test has started.
 
+    Args:
+        nursery: forks the workers.
+        limits: of the number of workers, and of the time.
+        environment: variables of all workers.
+        of_worker: returns further variables of a worker, by its number.
+
     Attributes:
         changes: every world that was announced.
         seconds: for each world, the time since the previous one was abandoned.
@@ -32,7 +38,13 @@ class ElasticJob:
         ended: why there will be no other world; "": there may be one.
     """
 
-    def __init__(self, nursery: Nursery, limits: Any, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        nursery: Nursery,
+        limits: Any,
+        environment: Mapping[str, str] | None = None,
+        of_worker: Callable[[int], Mapping[str, str]] = lambda worker: {},
+    ) -> None:
         from scripted_roster import ScriptedRoster
 
         from farandole.control.roster.elastic import ElasticState
@@ -41,6 +53,7 @@ class ElasticJob:
         job = self
         self._nursery = nursery
         self._environment = dict(environment or {})
+        self._of_worker = of_worker
         self.secret = secrets.token_bytes(32)
         self.workers: dict[int, Worker] = {}
         self.changes: list[Any] = []
@@ -139,6 +152,7 @@ class ElasticJob:
                 "FARANDOLE_JOB": "test",
                 "FARANDOLE_FAILURE_DEADLINE": str(SILENCE_SECONDS),
                 **self._environment,
+                **self._of_worker(number),
             }
             self.workers[number] = self._nursery.fork(environment)
             self._watch(number)

@@ -1,7 +1,7 @@
 """A training that lives through random events, and the oracle that says whether all went right.
 
-Run by itself: `python -m tests.integration.elastic.soak --events 1000 --seed 7`; with `--gpu`, all workers train on one
-fake GPU, and NCCL has faults, too.
+Run by itself: `python -m tests.integration.elastic.soak --events 1000 --seed 7`. With `--gpu`, all workers train on one
+fake GPU, and NCCL has faults, too. With `--hosts 4`, the workers behave as on that many hosts, which agree over a tree.
 """
 
 from __future__ import annotations
@@ -64,6 +64,8 @@ class Ended(NamedTuple):
 # What the system and its allocators do by themselves, in mappings, and in KiB.
 FREE_MAPPINGS = 40
 FREE_RESIDENT = 24 << 10
+# That which listens to the roster is not there while another roster is sought.
+FREE_THREADS = 1
 # In the first worlds, much is done for the first time.
 FIRST_WORLDS = 3
 
@@ -77,6 +79,8 @@ class Soak:
         pause: seconds that each step takes longer.
         say: is told of each event.
         gpu: the fake GPU that all workers train on; None: they train on the CPU.
+        hosts: the number of hosts that the workers think they are on. Several agree over a tree, in which each host has
+            at most one other host below it, so that it is as deep as there are hosts.
     """
 
     def __init__(
@@ -87,6 +91,7 @@ class Soak:
         pause: float = 0.0,
         say: Any = lambda text: None,
         gpu: FakeGpu | None = None,
+        hosts: int = 1,
     ) -> None:
         self._random = random.Random(seed)
         self._say = say
@@ -98,7 +103,13 @@ class Soak:
             variables |= {**gpu.environment(), "FAKE_GPU_DELAY_US": "300", "NCCL_MULTI_RANK_GPU_ENABLE": "1"}
             # Small states, too, come while the others train.
             variables |= {"FARANDOLE_ELASTIC_STATE_AT_ONCE": "0"} if seed % 2 else {}
-        self.job = ElasticJob(nursery, Limits(1, MOST, timeout=60.0), variables)
+        variables |= {"FARANDOLE_AGREEMENT_FANOUT": "1"} if hosts > 1 else {}
+        self.job = ElasticJob(
+            nursery,
+            Limits(1, MOST, timeout=60.0),
+            variables,
+            lambda worker: {"FARANDOLE_HOST_KEY": f"host {worker % hosts}"} if hosts > 1 else {},
+        )
         self.living: list[int] = []
         self.counts: Counter[str] = Counter()
 
@@ -417,7 +428,7 @@ def _growths(holdings: Sequence[Holdings]) -> list[str]:
     for now in holdings[FIRST_WORLDS:]:
         before = first.setdefault(now.size, now)
         if (
-            len(now.threads) > len(before.threads)
+            len(now.threads) > len(before.threads) + FREE_THREADS
             or now.descriptors > before.descriptors
             or now.mappings > before.mappings + FREE_MAPPINGS
             or now.resident > before.resident + FREE_RESIDENT
@@ -432,14 +443,16 @@ def main() -> int:
     parser.add_argument("--events", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(3), "little"))
     parser.add_argument("--gpu", action="store_true", help="train on a fake GPU")
+    parser.add_argument("--hosts", type=int, default=1, help="behave as on so many hosts, which agree over a tree")
     given = parser.parse_args()
-    print(f"soak: {given.events} events, seed {given.seed}{', on a fake GPU' if given.gpu else ''}", flush=True)
+    where = f"{', on a fake GPU' if given.gpu else ''}{f', on {given.hosts} hosts' if given.hosts > 1 else ''}"
+    print(f"soak: {given.events} events, seed {given.seed}{where}", flush=True)
     gpu = build() if given.gpu else None
     nursery = Nursery()
     # Of every worker that ever was, the test keeps two descriptors.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    soak = Soak(nursery, given.seed, say=lambda text: print(f"  {text}", flush=True), gpu=gpu)
+    soak = Soak(nursery, given.seed, say=lambda text: print(f"  {text}", flush=True), gpu=gpu, hosts=given.hosts)
     try:
         ended = soak.run(given.events)
         wrongs = soak.wrongs(ended)

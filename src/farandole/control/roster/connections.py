@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from farandole.base.wire.encoding import encode
 from farandole.base.wire.errors import WireError
 from farandole.base.wire.rendezvous import Absent, Relay, Relayed
 from farandole.control.roster.listener import Client
@@ -34,16 +35,19 @@ class Connections:
     def reply(self, worker: int, message: msgspec.Struct) -> None:
         """Answer a worker's join."""
         client = self.waiting.pop(worker)
+        if client.post_if_idle(message):
+            return
         task = asyncio.get_running_loop().create_task(self._send(client, message))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def notify(self, workers: Iterable[int], message: msgspec.Struct) -> None:
         """Send a message to every worker in `workers` that listens."""
+        payload = encode(message)
         for worker in workers:
             listener = self.listeners.get(worker)
             if listener is not None:
-                listener.post(message)
+                listener.post_encoded(payload)
 
     def pass_on(self, sender: Client, message: Relay) -> None:
         """Relay a worker's message to another worker. If that worker does not listen, the sender gets `Absent`."""

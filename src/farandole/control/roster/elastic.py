@@ -196,9 +196,8 @@ def _record_losses(state: ElasticState, event: Joined) -> tuple[ElasticState, li
     These members would not notice a loss by themselves. Reports about workers that have joined are ignored.
     """
     actions: list[Action] = []
-    for accusation in accusations(state, event):
-        worker = state.members[accusation.rank]
-        if not state.is_active(worker) or worker in state.waiting:
+    for worker, accusation in accusations(state, event):
+        if not state.is_active(worker) or worker in state.waiting or event.worker not in state.members:
             continue
         if accusation.forming:
             continue  # The other one may have abandoned the world for another reason, and may be about to join.

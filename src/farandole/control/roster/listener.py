@@ -44,8 +44,19 @@ class Client:
 
         The message is dropped if the send buffer is full.
         """
+        self.post_encoded(self._codec.encode(message))
+
+    def post_encoded(self, payload: bytes) -> None:
+        """Do the same as `post` with an encoded message, which may be for other workers, too."""
         if self.channel.backlog() < BACKLOG_BYTES:
-            self.channel.post(self._codec.encode(message))
+            self.channel.post(payload)
+
+    def post_if_idle(self, message: msgspec.Struct) -> bool:
+        """Send a message if nothing else is to be sent, and return whether it was."""
+        if self.channel.backlog() > 0:
+            return False
+        self.channel.post(self._codec.encode(message))
+        return True
 
 
 class Listener:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import bisect
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 import msgspec
@@ -123,10 +124,16 @@ class ElasticState(msgspec.Struct, frozen=True, tag="elastic"):
     def name(self, worker: int) -> str:
         """Return a description of a worker for people."""
         where = f" on {self.hosts[worker]}" if worker in self.hosts else ""
-        try:
-            return f"rank {self.members.index(worker)} (worker {worker}{where})"
-        except ValueError:
-            return f"worker {worker}{where}"
+        rank = self.rank_of(worker)
+        return f"worker {worker}{where}" if rank is None else f"rank {rank} (worker {worker}{where})"
+
+    def rank_of(self, worker: int) -> int | None:
+        """Return the rank of a member; None: the worker is not a member."""
+        # Members mostly have the order of their numbers, and a large world is not searched then.
+        rank = bisect.bisect_left(self.members, worker)
+        if rank < len(self.members) and self.members[rank] == worker:
+            return rank
+        return self.members.index(worker) if worker in self.members else None
 
 
 Outcome = tuple[ElasticState, list[Action], str]
@@ -149,15 +156,19 @@ def missing_at_least(state: ElasticState) -> int:
     return len(state.members) - out - len(state.suspects) - len(state.waiting)
 
 
-def accusations(state: ElasticState, event: Joined) -> list[Accusation]:
-    """Return the losses that a member reports about the latest world. Reports about older worlds are ignored."""
-    if event.worker not in state.members or event.generation != state.generation:
-        return []
-    return [
-        accusation
-        for accusation in event.accused
-        if 0 <= accusation.rank < len(state.members) and state.members[accusation.rank] != event.worker
-    ]
+def accusations(state: ElasticState, event: Joined) -> Iterator[tuple[int, Accusation]]:
+    """Yield the other members of the latest world whose loss a worker reports, each with the report.
+
+    Reports about older worlds are left out. Whether the worker is a member itself is not checked: to look it up takes
+    long in a large world, in which each worker reports the same loss.
+    """
+    if event.generation != state.generation:
+        return
+    for accusation in event.accused:
+        if 0 <= accusation.rank < len(state.members):
+            worker = state.members[accusation.rank]
+            if worker != event.worker:
+                yield worker, accusation
 
 
 def exclude(state: ElasticState, worker: int, why: str) -> tuple[ElasticState, list[Action]]:
@@ -240,9 +251,9 @@ def names(state: ElasticState, workers: Iterable[int]) -> str:
     ordered = sorted(workers)
     if len(ordered) <= MOST_NAMES:
         return ", ".join(state.name(worker) for worker in ordered)
-    rank_of = {member: rank for rank, member in enumerate(state.members)}
-    members = [rank_of[worker] for worker in ordered if worker in rank_of]
-    others = [worker for worker in ordered if worker not in rank_of]
+    rank_of = {worker: state.rank_of(worker) for worker in ordered}
+    members = [rank for rank in rank_of.values() if rank is not None]
+    others = [worker for worker, rank in rank_of.items() if rank is None]
     groups = [ranks(members)] if members else []
     if others:
         groups.append(f"{'new ' if state.members else ''}workers {spans(others)}")

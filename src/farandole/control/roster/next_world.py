@@ -160,9 +160,9 @@ def _cut_links(state: ElasticState, here: list[int]) -> set[frozenset[int]]:
         if joined[worker].generation == state.generation and any(each.forming for each in joined[worker].accused)
     }
     said = {
-        (worker, state.members[accusation.rank])
+        (worker, other)
         for worker in here
-        for accusation in accusations(state, joined[worker])
+        for other, accusation in accusations(state, joined[worker])
         if accusation.forming
     }
     return {

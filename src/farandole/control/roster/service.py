@@ -211,7 +211,7 @@ class RosterService:
         assert isinstance(self.state, elastic.ElasticState)
         joins = self._held_joins()
         told = [each for join in joins for each in accusations(self.state, join)]
-        ended = {self.state.members[each.rank] for each in told if each.certain and not (each.forming or each.left)}
+        ended = {worker for worker, each in told if each.certain and not (each.forming or each.left)}
         return frozenset(ended.difference(join.worker for join in joins))
 
     def _held_joins(self) -> list[Joined]:
