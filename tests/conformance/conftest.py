@@ -20,7 +20,12 @@ from worlds import Nursery, World
 
 
 class Place(NamedTuple):
-    """A world that a front end is tested in."""
+    """A world that a front end is tested in.
+
+    Attributes:
+        transport: a transport; "tree" is TCP among hosts of one worker each, which agree over a tree; "mpi" is the MPI
+            backend.
+    """
 
     runtime: str
     size: int
@@ -160,6 +165,10 @@ def shared_world(
         shared = SharedWorld(lambda: _mpi_world(nursery, size, tmp_path_factory.mktemp("mpi")), name)
     else:
         variables["FARANDOLE_TRANSPORT"] = transport
+        if transport == "tree":
+            # As deep as there are workers: each has one below it.
+            variables |= {"FARANDOLE_TRANSPORT": "tcp", "FARANDOLE_AGREEMENT_FANOUT": "1"}
+            of_rank = _own_host
         shared = SharedWorld(lambda: World(nursery, size, variables, of_rank=of_rank), name)
     yield shared
     shared.close()
@@ -167,6 +176,10 @@ def shared_world(
 
 def _nothing_more(rank: int) -> dict[str, str]:
     return {}
+
+
+def _own_host(rank: int) -> dict[str, str]:
+    return {"FARANDOLE_HOST_KEY": f"host{rank}"}
 
 
 def _own_gpu(rank: int) -> dict[str, str]:

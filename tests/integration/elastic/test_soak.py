@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from soak import Soak, steps_taken
 
 EVENTS = 34
+FEW_EVENTS = 15
 # Each takes longer: of a worker whose NCCL hangs in an abort, 10 s.
 GPU_EVENTS = 10
 
@@ -24,6 +25,14 @@ def test_training_survives_random_events(seed: int, nursery: Nursery) -> None:
     soak = Soak(nursery, seed)
     try:
         assert soak.wrongs(soak.run(EVENTS)) == []
+    finally:
+        soak.close()
+
+
+def test_training_on_several_hosts_survives_random_events(nursery: Nursery) -> None:
+    soak = Soak(nursery, 4, hosts=3)
+    try:
+        assert soak.wrongs(soak.run(FEW_EVENTS)) == []
     finally:
         soak.close()
 

@@ -17,7 +17,12 @@ class Torch(FrontEnd):
     name = "torch"
     module = "torch"
     runtime = "torch"
-    worlds = ((1, "shm"), *((size, transport) for size in (2, 3, 4) for transport in ("shm", "tcp")), *WORLDS_OF_MPI)
+    worlds = (
+        *((size, "shm") for size in (1, 2, 3, 4)),
+        *((size, "tcp") for size in (2, 3)),
+        (4, "tree"),
+        *WORLDS_OF_MPI,
+    )
     has = frozenset(
         {
             *COMMON,
