@@ -8,7 +8,7 @@ from checked_channel import CheckedChannel
 from membership import started
 
 from farandole.base.wire.frames import Codec
-from farandole.base.wire.rendezvous import FromRoster, FromWorker, Join, Leaving, Placed
+from farandole.base.wire.rendezvous import FetchCall, FromRoster, FromWorker, Join, Leaving, Placed
 from farandole.control.roster import fixed
 from farandole.control.roster.decide import RosterState
 from farandole.control.roster.listener import Client
@@ -40,6 +40,39 @@ def answers(state: RosterState, *, lost: int | None = None, leaving: int | None 
         return [channel.sent for channel in channels]
 
     return asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_worker_whose_connection_closes_before_its_held_join_is_handled_is_not_in_the_world() -> None:
+    class SlowChannel(CheckedChannel):
+        def __init__(self) -> None:
+            super().__init__()
+            self.is_asked = asyncio.Event()
+            self.may_send = asyncio.Event()
+
+        async def send(self, payload: bytes) -> None:
+            self.is_asked.set()
+            await self.may_send.wait()
+            await super().send(payload)
+
+    async def run() -> RosterState:
+        service = RosterService(started(0, 1, 2), b"s" * 32)
+        slow = SlowChannel()
+        codec: Codec[FromWorker] = Codec(FromWorker)
+        asking, closing, staying = Client(0, slow, codec), Client(1, CheckedChannel(), codec), Client(2, slow, codec)
+        service.pause()
+        await service.heard(asking, FetchCall())
+        for client in (closing, staying):
+            await service.heard(client, Join("c", 30.0))
+        service.resume()
+        await slow.is_asked.wait()
+        service.closed(closing)
+        slow.may_send.set()
+        await service.heard(asking, Join("c", 30.0))
+        await asyncio.sleep(0)  # The roster decides on all joins of a turn at once.
+        await service.close()
+        return service.state
+
+    assert asyncio.run(asyncio.wait_for(run(), 60)).members == (0, 2)
 
 
 def test_worker_that_is_lost_right_after_its_join_keeps_no_other_worker_from_its_world() -> None:

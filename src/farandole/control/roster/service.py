@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable
 
 from farandole.base.wire import clock
@@ -130,9 +131,9 @@ class RosterService:
         """Time on the monotonic clock when the latest world was abandoned."""
         self._notified_coming: tuple[tuple[int, ...], int] = ((), 0)
         """The latest `Coming` notice: the workers that got it, and the number of workers in it."""
-        self._held: list[tuple[Client, FromWorker | None]] | None = None
-        """Messages that arrived between `pause` and `resume`, in their order; None in place of a message: that
-        connection has closed. None: the service is not paused."""
+        self._held: deque[tuple[Client, FromWorker | None]] | None = None
+        """Messages that arrived between `pause` and `resume` and are not handled yet, in their order; None in place of
+        a message: that connection has closed. None: the service is not paused, and has handled all of them."""
         self._catching_up: asyncio.Task[None] | None = None
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> str:
@@ -193,12 +194,11 @@ class RosterService:
 
     def pause(self) -> None:
         """Answer no worker until `resume`. Workers connect by themselves to a service that replaces a lost one."""
-        self._held = []
+        self._held = deque()
 
     def resume(self) -> None:
         """Answer workers from now on, beginning with the messages that arrived since `pause`."""
-        held, self._held = self._held or [], None
-        self._catching_up = asyncio.get_running_loop().create_task(self._catch_up(held))
+        self._catching_up = asyncio.get_running_loop().create_task(self._catch_up())
 
     @property
     def members_wait(self) -> bool:
@@ -224,26 +224,31 @@ class RosterService:
                 found[client] = joined(client.worker, message)
         return list(found.values())
 
-    async def _catch_up(self, held: list[tuple[Client, FromWorker | None]]) -> None:
+    async def _catch_up(self) -> None:
         """Handle the messages that arrived while the service was paused."""
-        for client, message in held:
+        while self._held:
+            client, message = self._held.popleft()
             if message is None:
-                self.closed(client)
+                self._forget(client)
                 continue
             try:
                 await self._handle(client, message)
             except WireError as error:
                 self._log(f"closed a connection of worker {client.worker}: {error}")
                 client.channel.close()
-        self._catching_up = None
+        self._held = self._catching_up = None
 
     # --- messages of workers -------------------------------------------------------------------------------------
 
     def closed(self, client: Client) -> None:
         """Handle the end of a worker's connection."""
         if self._held is not None:
+            # Also while the service catches up: older messages of this worker may not be handled yet.
             self._held.append((client, None))
             return
+        self._forget(client)
+
+    def _forget(self, client: Client) -> None:
         # A join that it sent just before is decided on first: its answer needs the connection, even if it is closed.
         self._decide_on_joins()
         if self._connections.forget(client):
@@ -251,11 +256,11 @@ class RosterService:
 
     async def heard(self, client: Client, message: FromWorker) -> None:
         """Handle a worker's message, which its connection has received."""
-        if self._held is not None:
-            self._held.append((client, message))
-            return
         if self._catching_up is not None:
             await asyncio.shield(self._catching_up)
+        elif self._held is not None:
+            self._held.append((client, message))
+            return
         await self._handle(client, message)
 
     async def _handle(self, client: Client, message: FromWorker) -> None:
@@ -287,7 +292,7 @@ class RosterService:
         older = self._connections.waiting.get(worker)
         if older is not None and message.again:
             # The worker has lost that connection; on this side, it may seem open for much longer.
-            self.closed(older)
+            self._forget(older)
         elif older is not None:
             twice = f"worker {worker} joined twice: do two processes, or two engines, use the same FARANDOLE_RANK?"
             await client.send(RequestRefused(twice))
