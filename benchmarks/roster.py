@@ -25,7 +25,7 @@ from farandole.base.wire.async_channel import AsyncChannel
 from farandole.base.wire.encoding import encode
 from farandole.base.wire.frames import LENGTH_BYTES, Codec, frame
 from farandole.base.wire.rendezvous import Accused, FromWorker, Join, Listen, Placed
-from farandole.control.launcher.agents.relayed_links import KeptEnd
+from farandole.control.launcher.agents.relayed_links import KeptEnd, LatestEnd
 from farandole.control.roster.elastic import ElasticState
 from farandole.control.roster.events import Expected, Finished
 from farandole.control.roster.listener import Client
@@ -56,15 +56,16 @@ class SimulatedAgent:
 
     Args:
         relays: whether to count what the launcher sends to this agent as well.
+        latest: shared by all agents.
 
     Attributes:
         counts: where it counts.
     """
 
-    def __init__(self, relays: bool) -> None:
+    def __init__(self, relays: bool, latest: LatestEnd) -> None:
         self.counts = Counts()
         self._relays = relays
-        self._kept = KeptEnd()
+        self._kept = KeptEnd(latest)
 
     def relay(self, worker: int, payload: bytes) -> None:
         """Count a message of the roster to a worker."""
@@ -110,7 +111,8 @@ class SimulatedJob:
         self._counts = Counts()
         self._codec: Codec[FromWorker] = Codec(FromWorker)
         self._roster = RosterService(ElasticState(Limits(1, size)), secrets.token_bytes(32))
-        self._agents = [SimulatedAgent(relays) for _ in range(0, size, RANKS_PER_HOST)]
+        latest = LatestEnd()
+        self._agents = [SimulatedAgent(relays, latest) for _ in range(0, size, RANKS_PER_HOST)]
         self._clients = [
             Client(worker, SimulatedChannel(worker, self._agents[worker // RANKS_PER_HOST]), self._codec)
             for worker in range(size)

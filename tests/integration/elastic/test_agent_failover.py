@@ -27,6 +27,7 @@ from farandole.control.agent.protocol import (
 )
 from farandole.control.launcher.agents.agent_client import AgentClient
 from farandole.control.launcher.agents.agent_lost import AgentLost
+from farandole.control.launcher.agents.relayed_links import LatestEnd
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.ssh_and_ship import SshOptions
 
@@ -289,7 +290,7 @@ def test_workers_keep_looking_for_roster_when_next_launcher_is_killed_at_once() 
             roster.setblocking(False)
 
             async def go_on(second: Workers) -> None:
-                second.agent.relay_to(format_address(*roster.getsockname()))
+                second.agent.relay_to(format_address(*roster.getsockname()), LatestEnd())
                 reached, _ = await asyncio.wait_for(asyncio.get_running_loop().sock_accept(roster), 20)
                 reached.close()
 

@@ -11,6 +11,7 @@ from agent_workers import Workers, with_agent
 from farandole.base.wire.address import parse_address
 from farandole.base.wire.frames import frame
 from farandole.control.agent.protocol import Relayed, RelayedAgain, ToAgent
+from farandole.control.launcher.agents.relayed_links import LatestEnd
 
 TABLE = random.Random(1).randbytes(200_000)
 OTHER_TABLE = random.Random(2).randbytes(300_000)
@@ -35,7 +36,7 @@ def relayed(payloads: list[bytes], monkeypatch: pytest.MonkeyPatch) -> list[Rela
         monkeypatch.setattr(agent, "send", count)
         roster = await _roster(payloads)
         host, port = roster.sockets[0].getsockname()
-        agent.relay_to(f"{host}:{port}")
+        agent.relay_to(f"{host}:{port}", LatestEnd())
         assert agent.facts is not None
         for payload in payloads:
             assert await _received(agent.facts.roster) == frame(payload)

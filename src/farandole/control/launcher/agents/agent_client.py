@@ -32,7 +32,7 @@ from farandole.control.agent.protocol import (
 from farandole.control.launcher.agents.agent_link import EXIT_SECONDS, AgentLink
 from farandole.control.launcher.agents.agent_lost import AgentLost
 from farandole.control.launcher.agents.agent_process import AgentProcess
-from farandole.control.launcher.agents.relayed_links import RelayedLinks
+from farandole.control.launcher.agents.relayed_links import LatestEnd, RelayedLinks
 from farandole.control.launcher.agents.send_gate import SendGate
 from farandole.control.launcher.failure.record import signal_name
 from farandole.control.launcher.job.host_list import Host
@@ -155,9 +155,14 @@ class AgentClient:
         """
         return await asyncio.shield(self._resumed)
 
-    def relay_to(self, roster: str) -> None:
-        """Relay connections from the workers of this agent's host to the roster."""
-        self._relayed = RelayedLinks(roster, self.send)
+    def relay_to(self, roster: str, latest: LatestEnd) -> None:
+        """Relay connections from the workers of this agent's host to the roster.
+
+        Args:
+            roster: host:port of the roster.
+            latest: shared by all agents of the job.
+        """
+        self._relayed = RelayedLinks(roster, self.send, latest)
 
     def on_file_messages(self, take: Callable[[FromFiles], None]) -> None:
         """Pass messages about files to `take`."""

@@ -34,21 +34,43 @@ _GRAIN = 1024
 world differ a little in length."""
 
 
-class KeptEnd:
-    """The end of a frame that an agent keeps, and that need not be sent to it again."""
+class LatestEnd:
+    """The latest end of a frame that an agent of this launcher keeps. The agents of a job get the same tables, so one
+    copy serves all of them."""
 
     def __init__(self) -> None:
+        self._end = b""
+
+    def of(self, frame: bytes, length: int) -> bytes:
+        """Return the last `length` bytes of a frame; the same object as for the previous frame if they are equal."""
+        if not _ends_with(frame, length, self._end):
+            self._end = frame[-length:]
+        return self._end
+
+
+class KeptEnd:
+    """The end of a frame that an agent keeps, and that need not be sent to it again.
+
+    Args:
+        latest: shared by all agents of a job.
+    """
+
+    def __init__(self, latest: LatestEnd) -> None:
+        self._latest = latest
         self._end = b""
 
     def message(self, link: int, frame: bytes) -> Relayed | RelayedAgain:
         """Return the shortest message by which the agent gets a frame for one of its connections."""
         length = max(0, len(frame) - _OWN) // _GRAIN * _GRAIN
-        beginning = len(frame) - length
-        end = frame[beginning:]
-        if end and end == self._end:
-            return RelayedAgain(link, frame[:beginning])
-        self._end = end or self._end
+        if length and _ends_with(frame, length, self._end):
+            return RelayedAgain(link, frame[:-length])
+        if length:
+            self._end = self._latest.of(frame, length)
         return Relayed(link, frame, kept=length)
+
+
+def _ends_with(frame: bytes, length: int, end: bytes) -> bool:
+    return length == len(end) and frame.endswith(end)
 
 
 class RelayedLinks:
@@ -57,14 +79,15 @@ class RelayedLinks:
     Args:
         roster: host:port of the roster.
         send: sends messages to the agent.
+        latest: shared by all agents of the job.
     """
 
-    def __init__(self, roster: str, send: Callable[[ToAgent], None]) -> None:
+    def __init__(self, roster: str, send: Callable[[ToAgent], None], latest: LatestEnd) -> None:
         self._host, self._port = parse_address(roster)
         self._send = send
         self._links: dict[int, _Link] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._kept = KeptEnd()
+        self._kept = KeptEnd(latest)
 
     def handle(self, message: RelayOpened | Relay) -> None:
         """Handle an agent's message about a connection, which may already be over."""

@@ -12,6 +12,7 @@ from farandole.control.agent.protocol import Start
 from farandole.control.launcher.agents.agent_client import AgentClient
 from farandole.control.launcher.agents.agent_lost import AgentLost
 from farandole.control.launcher.agents.reception import Reception
+from farandole.control.launcher.agents.relayed_links import LatestEnd
 from farandole.control.launcher.agents.send_gate import SendGate
 from farandole.control.launcher.host_setup.preemption import PreemptionWatch
 from farandole.control.launcher.host_setup.preflight import Finding, HostsRefused
@@ -136,6 +137,7 @@ class HostSetup:
         self._names = LocalNames()
         self.reception = reception
         self._gate = gate
+        self._latest_end = LatestEnd()
 
     @property
     def identity(self) -> Identity:
@@ -196,7 +198,7 @@ class HostSetup:
         else:
             agent = await AgentClient.start(host, local, self._ssh, socket_names)
         if not local:
-            agent.relay_to(self.roster)
+            agent.relay_to(self.roster, self._latest_end)
         return JobHost(host, agent, plan, token, notice, (*socket_names, _new_socket_name())[-SOCKET_NAMES_KEPT:])
 
     async def taken_over(self) -> None:
@@ -222,7 +224,7 @@ class HostSetup:
         if agent.local:
             site = replace(site, roster=self.roster)
         else:
-            agent.relay_to(self.roster)
+            agent.relay_to(self.roster, self._latest_end)
         self._name_master(agent, site)
         plan = preparation.plan(self._identity, {host.label: site})
         notice = await self._preemption.look(agent, plan.hosts[0].directory)

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from farandole.base.display.wording import count
 from farandole.control.launcher.agents.agent_client import AgentClient
+from farandole.control.launcher.agents.relayed_links import LatestEnd
 from farandole.control.launcher.agents.start_agents import start_agents
 from farandole.control.launcher.host_setup import preflight
 from farandole.control.launcher.host_setup.host_setup import JobHost
@@ -120,10 +121,11 @@ async def _supervise(
     draft = preparation.plan(Identity(), sites)
     supervisor = Supervisor(context, fixed_state(draft), secret)
     address = await supervisor.service.start(LOOPBACK)
+    latest = LatestEnd()
     try:
         for agent in agents:
             if not agent.local:
-                agent.relay_to(address)
+                agent.relay_to(address, latest)
         sites = {label: replace(site, roster=address) if site.local else site for label, site in sites.items()}
         plan = preparation.plan(Identity(job, _master(agents[0], sites), secret.hex()), sites)
         _print_plan(context, plan)
