@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FrameType
 
 import pytest
@@ -12,12 +12,15 @@ from tests.support.membership import again, announced, dead, started, world
 from farandole.control.roster import elastic, fixed
 from farandole.control.roster.events import (
     Accusation,
+    Action,
     Announce,
+    Event,
     Expected,
     Finished,
     Hold,
     Joined,
     JoinedTogether,
+    Left,
     Place,
     Refuse,
     Revoke,
@@ -127,12 +130,31 @@ def test_work_after_a_loss_grows_linearly(together: int) -> None:
     assert _work_after_a_loss(512, together) < 3 * _work_after_a_loss(256, together)
 
 
+def test_work_of_goodbyes_grows_linearly() -> None:
+    def work(size: int) -> int:
+        left: list[Event] = [Left(worker, 1) for worker in range(size)]
+        ended: list[Event] = [Finished(worker, "exited with code 0") for worker in range(size)]
+        operations, state, _ = _work(_begun(size), left + ended)
+        assert state.finished and not state.exiting and not state.hosts
+        return operations
+
+    assert work(512) < 3 * work(256)
+
+
 def _work_after_a_loss(size: int, together: int) -> int:
     """Return the number of Python's operations until the next world, whose workers join so many at a time."""
-    state = _begun(size)
     lost = (Accusation(size // 2, "died", True),)
     joins = [again(worker, lost=lost) for worker in range(size) if worker != size // 2]
+    groups = [JoinedTogether(tuple(joins[first : first + together])) for first in range(0, len(joins), together)]
+    operations, _, actions = _work(_begun(size), [Finished(size // 2, "was killed", True), *groups])
+    assert len(announced(actions)) == size - 1
+    return operations
+
+
+def _work(state: elastic.ElasticState, events: list[Event]) -> tuple[int, elastic.ElasticState, Sequence[Action]]:
+    """Return the number of Python's operations of all decisions, and the state and the actions after the last one."""
     operations = 0
+    actions: Sequence[Action] = ()
 
     def count(frame: FrameType, event: str, argument: object) -> Callable[..., object]:
         nonlocal operations
@@ -143,13 +165,11 @@ def _work_after_a_loss(size: int, together: int) -> int:
     before = sys.gettrace()
     sys.settrace(count)
     try:
-        state, _, _ = elastic.decide(state, Finished(size // 2, "was killed", True))
-        for first in range(0, len(joins), together):
-            state, actions, _ = elastic.decide(state, JoinedTogether(tuple(joins[first : first + together])))
+        for event in events:
+            state, actions, _ = elastic.decide(state, event)
     finally:
         sys.settrace(before)
-    assert len(announced(actions)) == size - 1
-    return operations
+    return operations, state, actions
 
 
 def _begun(size: int) -> elastic.ElasticState:

@@ -64,6 +64,7 @@ from farandole.control.roster.membership import (
     missing,
     names,
     remove_from_roll,
+    with_gone,
     without,
     without_join,
 )
@@ -142,9 +143,9 @@ def _joined(state: ElasticState, event: Joined) -> Outcome:
     worker = event.worker
     why = _why_not(state, worker)
     if why:
-        state = remove_from_roll(state, worker) if worker not in state.members else state
+        state = remove_from_roll(state, worker) if worker not in state.ranks else state
         return state, [Refuse(worker, why, evicted=not state.ended)], f"{state.name(worker)} is refused: {why}"
-    if event.arriving and state.active() and worker not in state.members:
+    if event.arriving and state.active() and worker not in state.ranks:
         # It is still expected: its preparation may take some time.
         number = free_device_number(state, worker)
         numbers = {**state.device_numbers, worker: (state.hosts[worker], number)}
@@ -185,7 +186,7 @@ def _why_not(state: ElasticState, worker: int) -> str:
         return state.ended
     if worker not in state.hosts:
         return "the job continues without it: it was excluded, or asked to leave"
-    if state.finishing and state.generation and worker not in state.members:
+    if state.finishing and state.generation and worker not in state.ranks:
         return FINISHING
     return ""
 
@@ -197,7 +198,7 @@ def _record_losses(state: ElasticState, event: Joined) -> tuple[ElasticState, li
     """
     actions: list[Action] = []
     for worker, accusation in accusations(state, event):
-        if not state.is_active(worker) or worker in state.waiting or event.worker not in state.members:
+        if not state.is_active(worker) or worker in state.waiting:
             continue
         if accusation.forming:
             continue  # The other one may have abandoned the world for another reason, and may be about to join.
@@ -226,7 +227,7 @@ def _finished(state: ElasticState, event: Finished) -> Outcome:
     actions = _revocation(state, worker, event.how, certain=True)
     lost = departures(state, worker, event.how)
     state = remove_from_roll(state, worker)
-    gone = state.gone | ({worker} & set(state.members))
+    gone = with_gone(state, worker)
     state = changed(state, gone=gone, lost=lost, device_numbers=without(state.device_numbers, worker))
     return state, actions, reason
 
@@ -240,7 +241,7 @@ def _failed(state: ElasticState, event: Failed) -> Outcome:
     actions = _revocation(state, worker, how, certain=True)
     lost = departures(state, worker, how)
     state, more = dismiss(state, worker, f"it has failed: {event.exception}")
-    return changed(state, gone=state.gone | ({worker} & set(state.members)), lost=lost), actions + more, reason
+    return changed(state, gone=with_gone(state, worker), lost=lost), actions + more, reason
 
 
 def _suspected(state: ElasticState, event: Suspected) -> Outcome:
@@ -264,7 +265,7 @@ def _drained(state: ElasticState, event: Drained) -> Outcome:
     members = set(event.workers).intersection(state.active())
     actions: list[Action] = []
     for worker in event.workers:
-        if worker in state.hosts and worker not in state.members:
+        if worker in state.hosts and worker not in state.ranks:
             state, more = dismiss(state, worker, f"it was asked to leave: {event.why}")
             actions += more
     return changed(state, leaving=state.leaving | members), actions, reason
@@ -315,4 +316,4 @@ def _revocation(state: ElasticState, worker: int, how: str, *, certain: bool) ->
     if not state.is_active(worker) or any(each.worker == worker for each in state.lost):
         return []
     others = tuple(each for each in state.active() if each != worker and each not in state.waiting)
-    return [Revoke(others, state.generation, state.members.index(worker), how, certain)] if others else []
+    return [Revoke(others, state.generation, state.ranks[worker], how, certain)] if others else []

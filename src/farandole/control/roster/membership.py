@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Iterable, Iterator
+from functools import cached_property
+from itertools import filterfalse
 from typing import TypeVar
 
 import msgspec
@@ -41,7 +42,7 @@ class Limits(msgspec.Struct, frozen=True):
         return f"from {self.min_size} to {most} workers"
 
 
-class ElasticState(msgspec.Struct, frozen=True, tag="elastic"):
+class ElasticState(msgspec.Struct, frozen=True, tag="elastic", dict=True):
     """The state of an elastic job's roster. Workers have numbers of their own, which are never reused."""
 
     limits: Limits
@@ -90,6 +91,11 @@ class ElasticState(msgspec.Struct, frozen=True, tag="elastic"):
     ended: str = ""
     """Why there will be no other world; "": the job has not ended."""
 
+    @cached_property
+    def ranks(self) -> dict[int, int]:
+        """The rank of each member. `changed` passes it on, so it is made once for each world."""
+        return {worker: rank for rank, worker in enumerate(self.members)}
+
     @property
     def finishing(self) -> bool:
         """Whether workers have left gracefully, as far as is known: the job is about to end."""
@@ -103,15 +109,20 @@ class ElasticState(msgspec.Struct, frozen=True, tag="elastic"):
     def is_active(self, worker: int) -> bool:
         """Return whether a worker is a member that may be in the next world."""
         out = worker in self.gone or worker in self.done or worker in self.barred
-        return not out and worker in self.members
+        return not out and worker in self.ranks
+
+    @property
+    def has_active(self) -> bool:
+        """Whether any member may be in the next world."""
+        # The second condition alone would suffice; the first one is quick.
+        if len(self.members) > len(self.gone) + len(self.done) + len(self.barred):
+            return True
+        return not (self.gone | self.done | self.barred).issuperset(self.members)
 
     @property
     def abandoned(self) -> bool:
         """Whether a member of the latest world is lost, or has joined again: there will be another world."""
-        if self.lost:
-            return True
-        # The second condition alone would suffice; the first one is quick.
-        return not self.waiting.keys().isdisjoint(self.members) and any(each in self.waiting for each in self.active())
+        return bool(self.lost) or any(map(self.is_active, self.waiting))
 
     def newcomers(self) -> list[int]:
         """Return the waiting workers that are not in the latest world, the lowest number first.
@@ -119,21 +130,13 @@ class ElasticState(msgspec.Struct, frozen=True, tag="elastic"):
         A worker starts with its number as its rank (HOROVOD_RANK). So of two newcomers, the lower number gets the lower
         rank, in whatever order they join. Survivors keep their order from then on.
         """
-        return sorted(set(self.waiting).difference(self.members))
+        return sorted(set(self.waiting).difference(self.ranks))
 
     def name(self, worker: int) -> str:
         """Return a description of a worker for people."""
         where = f" on {self.hosts[worker]}" if worker in self.hosts else ""
-        rank = self.rank_of(worker)
+        rank = self.ranks.get(worker)
         return f"worker {worker}{where}" if rank is None else f"rank {rank} (worker {worker}{where})"
-
-    def rank_of(self, worker: int) -> int | None:
-        """Return the rank of a member; None: the worker is not a member."""
-        # Members mostly have the order of their numbers, and a large world is not searched then.
-        rank = bisect.bisect_left(self.members, worker)
-        if rank < len(self.members) and self.members[rank] == worker:
-            return rank
-        return self.members.index(worker) if worker in self.members else None
 
 
 Outcome = tuple[ElasticState, list[Action], str]
@@ -144,7 +147,8 @@ Outcome = tuple[ElasticState, list[Action], str]
 
 def missing(state: ElasticState) -> list[int]:
     """Return the members that have not joined again and are not suspects, by rank."""
-    return [worker for worker in state.active() if worker not in state.waiting and worker not in state.suspects]
+    absent = filterfalse(state.waiting.__contains__, state.members)
+    return [worker for worker in absent if state.is_active(worker) and worker not in state.suspects]
 
 
 def missing_at_least(state: ElasticState) -> int:
@@ -157,12 +161,11 @@ def missing_at_least(state: ElasticState) -> int:
 
 
 def accusations(state: ElasticState, event: Joined) -> Iterator[tuple[int, Accusation]]:
-    """Yield the other members of the latest world whose loss a worker reports, each with the report.
+    """Yield the other members of the latest world whose loss a member reports, each with the report.
 
-    Reports about older worlds are left out. Whether the worker is a member itself is not checked: to look it up takes
-    long in a large world, in which each worker reports the same loss.
+    Reports about older worlds are left out.
     """
-    if event.generation != state.generation:
+    if event.generation != state.generation or event.worker not in state.ranks:
         return
     for accusation in event.accused:
         if 0 <= accusation.rank < len(state.members):
@@ -174,7 +177,7 @@ def accusations(state: ElasticState, event: Joined) -> Iterator[tuple[int, Accus
 def exclude(state: ElasticState, worker: int, why: str) -> tuple[ElasticState, list[Action]]:
     """Exclude a worker from the job for good, although its process may still run."""
     lost = departures(state, worker, why)
-    fenced = worker in state.waiting or worker not in state.members
+    fenced = worker in state.waiting or worker not in state.ranks
     state, actions = dismiss(state, worker, f"it was excluded: {why}")
     state = changed(state, lost=lost, barred=state.barred if fenced else state.barred | {worker})
     return state, [*actions, Evict(worker, why)]
@@ -184,8 +187,7 @@ def dismiss(state: ElasticState, worker: int, why: str) -> tuple[ElasticState, l
     """Keep a worker out of all later worlds, and refuse its join if it waits."""
     if worker not in state.waiting:
         return remove_from_roll(state, worker), []
-    gone = state.gone | ({worker} & set(state.members))
-    return changed(remove_from_roll(state, worker), gone=gone), [Refuse(worker, why, evicted=True)]
+    return changed(remove_from_roll(state, worker), gone=with_gone(state, worker)), [Refuse(worker, why, evicted=True)]
 
 
 def remove_from_roll(state: ElasticState, worker: int) -> ElasticState:
@@ -199,11 +201,16 @@ def remove_from_roll(state: ElasticState, worker: int) -> ElasticState:
     )
 
 
+def with_gone(state: ElasticState, worker: int) -> frozenset[int]:
+    """Return the members that are gone, with a worker added to them if it is a member."""
+    return state.gone | {worker} if worker in state.ranks else state.gone
+
+
 def departures(state: ElasticState, worker: int, how: str) -> tuple[Departure, ...]:
     """Return the losses of the world, with a worker added to them if it is a member."""
-    if worker not in state.members or worker in state.done or any(each.worker == worker for each in state.lost):
+    if worker not in state.ranks or worker in state.done or any(each.worker == worker for each in state.lost):
         return state.lost
-    return (*state.lost, Departure(state.members.index(worker), worker, how))
+    return (*state.lost, Departure(state.ranks[worker], worker, how))
 
 
 def without_join(state: ElasticState, worker: int) -> ElasticState:
@@ -211,11 +218,18 @@ def without_join(state: ElasticState, worker: int) -> ElasticState:
 
 
 def without(by_worker: dict[int, T], worker: int) -> dict[int, T]:
-    return {each: text for each, text in by_worker.items() if each != worker} if worker in by_worker else by_worker
+    if worker not in by_worker:
+        return by_worker
+    rest = by_worker.copy()
+    del rest[worker]
+    return rest
 
 
 def changed(state: ElasticState, **changes: object) -> ElasticState:
-    return msgspec.structs.replace(state, **changes)
+    result = msgspec.structs.replace(state, **changes)
+    if "members" not in changes:
+        result.__dict__["ranks"] = state.ranks
+    return result
 
 
 def free_device_number(state: ElasticState, worker: int) -> int:
@@ -251,9 +265,8 @@ def names(state: ElasticState, workers: Iterable[int]) -> str:
     ordered = sorted(workers)
     if len(ordered) <= MOST_NAMES:
         return ", ".join(state.name(worker) for worker in ordered)
-    rank_of = {worker: state.rank_of(worker) for worker in ordered}
-    members = [rank for rank in rank_of.values() if rank is not None]
-    others = [worker for worker, rank in rank_of.items() if rank is None]
+    members = [state.ranks[worker] for worker in ordered if worker in state.ranks]
+    others = [worker for worker in ordered if worker not in state.ranks]
     groups = [ranks(members)] if members else []
     if others:
         groups.append(f"{'new ' if state.members else ''}workers {spans(others)}")

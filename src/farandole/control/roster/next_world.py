@@ -43,7 +43,7 @@ def settle(state: ElasticState) -> Outcome:
     if least > MANY and state.abandoned:
         # Nothing else follows, and this happens for each of many joins.
         return _wait_for_members(state, f"at least {least} of {len(state.members)} workers")
-    if not state.active():
+    if not state.has_active:
         return _begin(state)
     return _replace_world(state) if state.abandoned else _notify_members(state)
 
@@ -83,6 +83,8 @@ def _start_seconds(state: ElasticState) -> float:
 
 def _notify_members(state: ElasticState) -> Outcome:
     """Notify the members of an intact world of how many newcomers wait for it, and how many members are to leave."""
+    if not (state.waiting or state.leaving) and len(state.members) <= state.limits.max_size and not any(state.notified):
+        return _wait(state, Hold(""))  # Quick, because this happens for each of many goodbyes.
     actions: list[Action] = []
     if state.finishing:
         state, actions = _refuse_newcomers(state)
@@ -238,14 +240,13 @@ def _announce(state: ElasticState, chosen: list[int]) -> Outcome:
     joins = [_known_host(state, joined[worker]) for worker in chosen]
     generation = state.generation + 1
     places = find_places(joins)
-    previous = {worker: rank for rank, worker in enumerate(state.members)}
     told = {worker: (place.hostname, place.local_rank) for worker, place in zip(chosen, places, strict=True)}
     action = Announce(
         generation,
         tuple(each.contact for each in joins),
         places,
         tuple(chosen),
-        tuple(previous.get(each.worker, -1) if each.trained else -1 for each in joins),
+        tuple(state.ranks.get(each.worker, -1) if each.trained else -1 for each in joins),
         state.lost,
         _finished(state),
     )

@@ -71,7 +71,7 @@ def _has_intact_world(state: RosterState) -> bool:
     """Return whether no member of the latest world is known to have abandoned it."""
     if not isinstance(state, elastic.ElasticState):
         return False
-    return bool(state.members) and not state.lost and state.waiting.keys().isdisjoint(state.members)
+    return bool(state.members) and not state.lost and state.waiting.keys().isdisjoint(state.ranks.keys())
 
 
 def _answer_with(call: bytes | None) -> FromRoster:
