@@ -21,7 +21,7 @@
 #                    (BENCH='a d --quick', BENCH=tensorflow)
 #   make bench-elastic   the cost of failures and changes, compared with torchft and torchrun (BENCH='--quick --only
 #   kill,stop')
-#   make soak        a training with 1,000 random events, checked by an oracle (SOAK='--seed 7 --events 100', --gpu, --hosts 4)
+#   make soak        a training with 1,000 random events, checked by an oracle (SOAK='--events 100', --gpu, --hosts 4)
 #   make wheel       wheels for x86_64 and aarch64, farandole-horovod and the sources, into dist/ (WHEEL='--machine
 #   x86_64')
 #   make wheel-test  native tests as the wheels' compiler builds them, aarch64 under qemu-user; keeps a record
