@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from farandole.errors import SpecError
+from farandole.spark.driver import read_count
 from farandole.spark.fixed import run
 from farandole.spark.growing import run_elastic
 from farandole.spark.use_spark import active_context
@@ -44,7 +44,7 @@ class SparkBackend(Backend):
         options: other arguments of `farandole.spark.run` or `run_elastic`.
 
     Raises:
-        SpecError: `num_proc` is not above 0.
+        SpecError: `num_proc` is not an integer above 0.
     """
 
     def __init__(
@@ -54,9 +54,7 @@ class SparkBackend(Backend):
         elastic: tuple[int, int] | None = None,
         **options: Any,
     ) -> None:
-        if num_proc is not None and num_proc < 1:
-            raise SpecError(f"num_proc={num_proc} is not a number of workers", "give 1 or more, or omit it")
-        self._size = num_proc
+        self._size = None if num_proc is None else read_count("num_proc", num_proc)
         self._env = env
         self._elastic = elastic
         self._options = options

@@ -6,6 +6,7 @@ On Spark Connect, the launcher runs in a task (`farandole.spark.connect_task`).
 from __future__ import annotations
 
 import math
+import operator
 import os
 import secrets
 import sys
@@ -88,12 +89,46 @@ class Options:
         """Return the options of `run` and `run_elastic`, with their defaults.
 
         Raises:
-            SpecError: an environment variable for a default is not valid.
+            SpecError: `ports` or an environment variable for a default is not valid.
         """
         seconds = start_seconds(start_timeout)
         # Variables are texts; numbers are given as well.
         variables = {name: None if value is None else str(value) for name, value in (env or {}).items()}
-        return cls(seconds, variables, stdout, stderr, verbose, timestamps, call_command(executable), tuple(ports))
+        return cls(
+            seconds, variables, stdout, stderr, verbose, timestamps, call_command(executable), _read_ports(ports)
+        )
+
+
+def read_count(name: str, given: Any) -> int:
+    """Return a number of workers.
+
+    Args:
+        name: the name of the argument, for the error.
+        given: its value.
+
+    Raises:
+        SpecError: the value is not an integer above 0.
+    """
+    try:
+        count = operator.index(given)
+    except TypeError:
+        count = 0
+    if count < 1:
+        raise SpecError(f"{name}={given!r} is not a number of workers", "give an integer, 1 or more, or omit it")
+    return count
+
+
+def _read_ports(given: Any) -> tuple[int, ...]:
+    try:
+        ports = tuple(operator.index(port) for port in given)
+    except TypeError:
+        ports = ()
+    if not ports or not all(0 <= port <= 65535 for port in ports):
+        raise SpecError(
+            f"ports={given!r} is not a sequence of ports",
+            "give integers from 0 to 65535, for example ports=(5000,) or ports=range(5000, 5010)",
+        )
+    return ports
 
 
 def start_seconds(given: float | None) -> float:

@@ -11,7 +11,7 @@ from farandole.control.launcher.agents.reception import HostsMissing
 from farandole.control.launcher.function import pickle_call, results_of
 from farandole.errors import SpecError
 from farandole.spark.connect import run_by_connect
-from farandole.spark.driver import Options, host_of, run_job, start_thread
+from farandole.spark.driver import Options, host_of, read_count, run_job, start_thread
 from farandole.spark.task import Slot
 from farandole.spark.use_spark import (
     active_context,
@@ -72,7 +72,7 @@ def run(
         >>> farandole.spark.run(train, args=(0.01,), num_proc=4)  # doctest: +SKIP
     """
     session = connect_session()
-    num_proc = _default_size(session, verbose) if num_proc is None else num_proc
+    num_proc = _default_size(session, verbose) if num_proc is None else read_count("num_proc", num_proc)
     options = Options.read(start_timeout, env, stdout, stderr, verbose, prefix_output_with_timestamp, executable, ports)
     call = pickle_call(fn, args, kwargs or {})
     try:

@@ -17,7 +17,7 @@ from typing import Any
 from farandole.control.launcher.function import pickle_call, results_of
 from farandole.control.launcher.job.elastic import DIAL, Elastic, read_elastic_timeout
 from farandole.errors import SpecError
-from farandole.spark.driver import Options, host_of, run_job, start_thread
+from farandole.spark.driver import Options, host_of, read_count, run_job, start_thread
 from farandole.spark.fixed import new_group
 from farandole.spark.task import Slot
 from farandole.spark.use_spark import active_context, adds_executors, cancel, what_ended_spark, why_it_failed
@@ -95,8 +95,11 @@ def sizes(context: Any, size: int | None, least: int | None, most: int | None) -
     """Return the initial, minimum and maximum numbers of workers.
 
     Raises:
-        SpecError: they contradict each other.
+        SpecError: one is not an integer above 0, or they contradict each other.
     """
+    for name, given in (("num_proc", size), ("min_num_proc", least), ("max_num_proc", most)):
+        if given is not None:
+            read_count(name, given)
     allocation = adds_executors(context)
     size = size or least or int(context.defaultParallelism)
 

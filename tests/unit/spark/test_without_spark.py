@@ -51,9 +51,15 @@ def test_sizes_of_elastic_jobs(context: Any, given: Any, expected: Any) -> None:
     assert growing.sizes(context, *given) == expected
 
 
-@pytest.mark.parametrize("given", [(3, 4, None), (3, None, 2), (3, 0, None), (-1, None, None)])
+@pytest.mark.parametrize("given", [(3, 4, None), (3, None, 2)])
 def test_sizes_that_contradict_each_other_are_refused(given: Any) -> None:
     with pytest.raises(SpecError, match="contradict each other"):
+        growing.sizes(Context(), *given)
+
+
+@pytest.mark.parametrize("given", [(3, 0, None), (-1, None, None), ("3", None, None), (3, None, "4"), (3, 2.5, None)])
+def test_sizes_that_are_not_positive_integers_are_refused(given: Any) -> None:
+    with pytest.raises(SpecError, match="is not a number of workers"):
         growing.sizes(Context(), *given)
 
 

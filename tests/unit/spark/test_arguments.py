@@ -1,0 +1,38 @@
+"""Arguments of the wrong type are errors before anything starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from farandole.errors import SpecError
+from farandole.spark.backend import SparkBackend
+from farandole.spark.driver import Options, read_count
+
+
+def _read(ports: Any) -> Options:
+    return Options.read(1.0, None, None, None, 0, False, None, ports)
+
+
+@pytest.mark.parametrize("ports", [5000, "5000", ["5000"], [2.5], [-1], [65536], [], None])
+def test_invalid_ports_are_an_error(ports: Any) -> None:
+    with pytest.raises(SpecError, match="ports="):
+        _read(ports)
+
+
+def test_valid_ports_are_accepted() -> None:
+    assert _read(range(5000, 5002)).ports == (5000, 5001)
+    assert _read((0,)).ports == (0,)
+
+
+@pytest.mark.parametrize("count", ["2", 2.0, 0, -1, [2]])
+def test_invalid_number_of_workers_is_an_error(count: Any) -> None:
+    with pytest.raises(SpecError, match="num_proc="):
+        read_count("num_proc", count)
+    with pytest.raises(SpecError, match="num_proc="):
+        SparkBackend(count)
+
+
+def test_valid_number_of_workers_is_accepted() -> None:
+    assert read_count("num_proc", 2) == 2
