@@ -96,7 +96,7 @@ def test_step_submits_waits_and_returns_metrics(
     }
     said = run_step(cluster, namespace, ALONE if runner == "alone" else BY_KFP, job, output)
     assert "job step on kubernetes" in said
-    assert metrics_of(output) == {"workers": 2.0, "loss": 0.25}
+    assert metrics_of(output) == {"workers": 2.0, "loss": 0.25}, said
     assert Watched(cluster, namespace, "step").status["state"] == "Succeeded"
 
 

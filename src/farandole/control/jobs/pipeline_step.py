@@ -25,8 +25,8 @@ from farandole.control.jobs.service import JobService
 from farandole.control.jobs.spec import from_dict
 
 _METRICS = re.compile(r"metrics: (\{.*\})\s*$")
-# Seconds to wait for the last lines of a job that is over.
-_LAST_LINES = 30.0
+# Seconds to wait for the last lines of a job that is over. They come at once, unless the machine is very busy.
+_LAST_LINES = 120.0
 
 
 def run_job(
@@ -69,6 +69,8 @@ def run_job(
         showing.join(_LAST_LINES)  # The last lines say why.
         raise
     showing.join(_LAST_LINES)
+    if showing.is_alive():
+        say(f"warning: the job's output has not ended within {_LAST_LINES:g} s; metrics may be missing")
     say(f"job {handle.name} has succeeded; metrics: {json.dumps(printed)}")
     return dict(printed)
 
