@@ -205,11 +205,12 @@ void MeshSetup::watch_next_peer() {
   }
 }
 
-// What a worker said before it died has been read by now, perhaps a goodbye.
+// Its channel is read first: what it sent before it died, perhaps a cause or a goodbye, may have come since poll(2).
 void MeshSetup::handle_deaths() {
-  for (const Peer& peer : peers_) {
+  for (Peer& peer : peers_) {
     const auto memory = peer.linked.link == nullptr ? nullptr : peer.linked.link->memory();
     if (memory != nullptr && has_died(memory->view())) {
+      read(peer);
       obey(core_.die(peer.rank));
     }
   }

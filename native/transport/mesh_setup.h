@@ -5,7 +5,8 @@
 // have said so: no worker starts before all workers have all links.
 //
 // All waits are one poll(2). It ends at once when the world is revoked, from whichever thread, and when a worker of
-// this host that is linked already has died, however large it is (see lifeline.h).
+// this host that is linked already has died, however large it is (see lifeline.h); but not where that worker may have
+// ended because its world had formed and ended (see SetupCore::die()).
 //
 // A worker that was proven and closes again is lost, and the world with it. This and all else that is decided on is in
 // SetupCore, without sockets (setup_core.h).

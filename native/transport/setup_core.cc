@@ -68,8 +68,14 @@ std::optional<Cause> SetupCore::end(int peer, Sign sign) {
   return std::nullopt;
 }
 
+// A worker that may have left a world that had formed may also have died: in a job of fixed size, programs end when
+// their world has ended. If it has died before that instead, it is the loss, and others report it: its host's watch
+// where the one that watches it passes causes on to it, as the rank below it does, and otherwise those workers that it
+// would have told, when the kernel closes its connections. Each of them takes the end for a loss, whether the world has
+// formed there or not, and what it passes on ends the set-up here. If the world forms here before, the watch judges the
+// death.
 std::optional<Cause> SetupCore::die(int peer) const {
-  if (state(peer).left) {
+  if (keeps(peer)) {
     return std::nullopt;
   }
   return Cause{.rank = peer, .sign = Sign::kClosed, .text = describe_loss(peer, Sign::kClosed)};

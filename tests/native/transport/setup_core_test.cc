@@ -163,11 +163,45 @@ TEST_F(SetupOfManyRanks, EndIsLossOfWorkerThatWouldHaveToldUs) {
   EXPECT_TRUE(core_.end(4, Sign::kClosed));
 }
 
-TEST_F(SetupOfManyRanks, CertainSignsAreLosses) {
+TEST_F(SetupOfManyRanks, DeathOfReadyWorkerThatTellsUsNothingMayBeEndOfProgramWhoseWorldHasEnded) {
+  ASSERT_TRUE(core_.announce());
+  receive_ready(3);
+  EXPECT_FALSE(core_.die(3));
+  EXPECT_FALSE(core_.end(3, Sign::kClosed)) << "its connections close after that";
+  EXPECT_FALSE(core_.die(3)) << "and its memory still shows the death";
+  EXPECT_TRUE(core_.keeps(3));
+}
+
+TEST_F(SetupOfManyRanks, CauseThatComesAfterSuchDeathEndsWorld) {
+  ASSERT_TRUE(core_.announce());
+  receive_ready(3);
+  EXPECT_FALSE(core_.die(3));
+  const auto cause = core_.receive(4, revoke_frame({.rank = 9, .sign = Sign::kClosed, .text = "rank 9 was lost"}));
+  ASSERT_TRUE(cause);
+  EXPECT_EQ(cause->rank, 9);
+}
+
+TEST_F(SetupOfManyRanks, DeathIsLossWhereWorldCannotHaveFormed) {
+  receive_ready(3);
+  const auto cause = core_.die(3);
+  ASSERT_TRUE(cause) << "this worker has not announced";
+  EXPECT_EQ(cause->rank, 3);
+  EXPECT_EQ(cause->sign, Sign::kClosed);
+  EXPECT_EQ(cause->text, describe_loss(3, Sign::kClosed));
+  ASSERT_TRUE(core_.announce());
+  EXPECT_TRUE(core_.die(5)) << "that worker was not ready";
+}
+
+TEST_F(SetupOfManyRanks, DeathIsLossOfWorkerThatWouldHaveToldUs) {
+  ASSERT_TRUE(core_.announce());
+  receive_ready(4);
+  EXPECT_TRUE(core_.die(4));
+}
+
+TEST_F(SetupOfManyRanks, SilenceIsLoss) {
   ASSERT_TRUE(core_.announce());
   receive_ready(3);
   EXPECT_TRUE(core_.end(3, Sign::kSilent));
-  EXPECT_TRUE(core_.die(3));
 }
 
 TEST(SetupCore, WorldOfOneFormsAtOnce) {
