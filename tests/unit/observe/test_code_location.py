@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from farandole.base.installed import PACKAGE_FOLDER
 from farandole.worker.observe.code_location import code_location
 
 
@@ -68,6 +71,24 @@ def test_a_program_without_source() -> None:
     told = at(space["anonymous"], "anonymous")  # type: ignore[arg-type]
     lock.release()
     assert told == "<string>:2 in anonymous"
+
+
+@pytest.mark.parametrize(
+    "file",
+    [os.path.join(PACKAGE_FOLDER, "torch", "calls.py"), os.path.join(PACKAGE_FOLDER, "worker", "calls.py"), "<string>"],
+)
+def test_line_of_program_that_has_called_this_package_or_a_generated_function(file: str) -> None:
+    lock = threading.Lock()
+    lock.acquire()
+    space: dict[str, Any] = {}
+    exec(compile("def collective(lock):\n    lock.acquire()\n", file, "exec"), space)
+
+    def train() -> None:
+        space["collective"](lock)  # the user's line
+
+    told = at(train, "collective")
+    lock.release()
+    assert "test_code_location.py:" in told and told.endswith('in train: space["collective"](lock)  # the user\'s line')
 
 
 def test_deep_recursion_is_cut() -> None:

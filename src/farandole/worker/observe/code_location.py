@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from functools import cache
 from types import FrameType
 
+from farandole.base.installed import PACKAGE_FOLDER
+
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 # An answer must come at once, so a deep recursion is not followed to its end.
 _MOST_FRAMES = 1000
@@ -19,8 +21,8 @@ _MOST_FRAMES = 1000
 def code_location(thread: int | None = None) -> str:
     """Return the present line of a thread, such as `train.py:42 in load_batch: batch = next(loader)`.
 
-    This is the innermost line of the user's program. If it has called a library other than this package, the library's
-    line is added.
+    This is the innermost line of the user's program, and of a file if there is one: frameworks generate functions that
+    have no file. If it has called a library other than this package, the library's line is added.
 
     Args:
         thread: the `ident` of the thread; the main thread by default. It should not be the calling one.
@@ -29,11 +31,13 @@ def code_location(thread: int | None = None) -> str:
     if frame is None:
         return "its thread has ended"
     frames = list(_outwards(frame))
-    own = next((each for each in frames if not _is_library(each.f_code.co_filename)), None)
+    of_program = [each for each in frames if not _is_library(each.f_code.co_filename)]
+    in_files = (each for each in of_program if not each.f_code.co_filename.startswith("<"))
+    own = next(in_files, next(iter(of_program), None))
     if own is None:
         return _describe(frames[0])
     inner = frames[0].f_code
-    if own is frames[0] or inner.co_filename.startswith(_ours()):
+    if own is frames[0] or inner.co_filename.startswith(("<", *_ours())):
         return _describe(own)
     return f"{_describe(own)} (now in {_short(inner.co_filename)}:{frames[0].f_lineno} in {inner.co_name})"
 
@@ -88,5 +92,5 @@ def _library_folders() -> tuple[str, ...]:
 def _ours() -> tuple[str, ...]:
     """Return the folder of this package and, if it is in use, that of the package `horovod`."""
     horovod = getattr(sys.modules.get("horovod"), "__file__", None)
-    packages = (os.path.dirname(os.path.dirname(os.path.abspath(__file__))), horovod and os.path.dirname(horovod))
+    packages = (PACKAGE_FOLDER, horovod and os.path.dirname(horovod))
     return tuple(package + os.sep for package in packages if package)
