@@ -99,6 +99,25 @@ def test_objects(world):
     world.run(body)
 
 
+def test_object_that_cannot_be_pickled_is_an_error_on_all_ranks(world):
+    """No rank waits for it, and the next call works."""
+
+    def body(front):
+        hvd = front.hvd
+        last = hvd.size() - 1
+        try:
+            hvd.allgather_object((each for each in ()) if hvd.rank() == last else 1)
+        except TypeError as error:
+            assert hvd.rank() == last and "pickle" in str(error), error
+        except ValueError as error:
+            assert f"the object of rank {last} cannot be pickled: TypeError" in str(error), error
+        else:
+            raise AssertionError("a generator was sent")
+        assert hvd.allgather_object(hvd.rank()) == list(range(hvd.size()))
+
+    world.run(body)
+
+
 @pytest.mark.needs("torch")
 def test_another_default_device(world):
     """What a call makes for itself lies on the CPU, whatever the user has made the default."""

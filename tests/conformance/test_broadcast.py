@@ -77,6 +77,38 @@ def test_objects(world):
     world.run(body)
 
 
+@pytest.mark.parametrize("wrong", [{"root_rank": "0"}, {"root_rank": 1.5}, {"name": 5}])
+def test_objects_with_an_argument_of_wrong_type(world, wrong):
+    def body(front):
+        try:
+            front.hvd.broadcast_object(1, **wrong)
+        except ValueError as error:
+            assert f"broadcast_object: {next(iter(wrong))} is " in str(error), error
+        else:
+            raise AssertionError(f"broadcast_object took {wrong}")
+
+    world.run(body)
+
+
+def test_object_that_cannot_be_pickled_is_an_error_on_all_ranks(world):
+    """No rank waits for it, and the next call works."""
+
+    def body(front):
+        hvd = front.hvd
+        root = hvd.size() - 1
+        try:
+            hvd.broadcast_object((each for each in ()) if hvd.rank() == root else None, root_rank=root)
+        except TypeError as error:
+            assert hvd.rank() == root and "pickle" in str(error), error
+        except ValueError as error:
+            assert f"the object of rank {root} cannot be pickled: TypeError" in str(error), error
+        else:
+            raise AssertionError("a generator was sent")
+        assert hvd.broadcast_object(hvd.rank()) == 0
+
+    world.run(body)
+
+
 def test_barrier_waits_for_the_last(world):
     def body(front):
         hvd = front.hvd

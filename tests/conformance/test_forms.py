@@ -318,3 +318,79 @@ def test_forms_with_scales_of_every_float(world):
             run_forms(front, allreduce, hvd.global_process_set, dtype)
 
     world.run(body)
+
+
+# --- arguments of a wrong type -------------------------------------------------------------------------------
+
+
+WRONG_OPTIONS = [
+    ("allreduce", {"op": "sum"}, "op is 'sum', but should be one of hvd.Average, hvd.Sum"),
+    ("allreduce", {"prescale_factor": "2"}, "prescale_factor is '2', but should be a number"),
+    ("broadcast", {"root_rank": "0"}, "root_rank is '0', but should be a rank"),
+    ("broadcast", {"root_rank": None}, "root_rank is None, but should be a rank"),
+    ("reducescatter", {"op": "sum"}, "op is 'sum', but should be one of hvd.Average, hvd.Sum"),
+]
+WRONG_SETS = [
+    (function, {"process_set": wrong}, f"process_set is {wrong!r}, but should be a ProcessSet")
+    for function, wrong in [("allreduce", 3), ("allgather", [0, 1]), ("alltoall", "all"), ("reducescatter", 3.0)]
+]
+
+
+@pytest.mark.parametrize(
+    "wrong", [WRONG_OPTIONS, pytest.param(WRONG_SETS, marks=pytest.mark.needs("process sets"))], ids=["options", "sets"]
+)
+def test_argument_of_wrong_type_is_named_with_what_it_should_be(world, wrong):
+    """The error is raised at once on every rank, and the next call works."""
+
+    def body(front):
+        hvd = front.hvd
+        tensor = front.tensor(np.ones(hvd.size()))
+        for name in (None, "wrong"):
+            for function, arguments, told in wrong:
+                try:
+                    getattr(hvd, function)(tensor, name=name, **arguments)
+                except ValueError as error:
+                    assert f"{function}: {told}" in str(error), error
+                else:
+                    raise AssertionError(f"{function} took {arguments}")
+        assert front.number(hvd.allreduce(front.tensor([1.0]), op=hvd.Sum)) == hvd.size()
+
+    world.run(body)
+
+
+@pytest.mark.needs("process sets")
+def test_process_set_of_wrong_type_in_calls_without_tensors(world):
+    def body(front):
+        hvd = front.hvd
+        calls = [
+            lambda: hvd.barrier(process_set=5),
+            lambda: hvd.remove_process_set(5),
+            lambda: hvd.broadcast_object(1, process_set=5),
+            lambda: hvd.allgather_object(1, process_set=5),
+        ]
+        for call in calls:
+            try:
+                call()
+            except ValueError as error:
+                assert "process_set is 5, but should be a ProcessSet" in str(error), error
+            else:
+                raise AssertionError("5 was taken for a process set")
+
+    world.run(body)
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("name", [None, "a list"])
+def test_list_in_place_of_a_tensor(world, name):
+    """Only the user knows which type the elements should have."""
+
+    def body(front):
+        for wrong in ([1.0], None, "text", np.ones(1)):
+            try:
+                front.hvd.allreduce(wrong, name=name)
+            except ValueError as error:
+                assert "takes tensors of PyTorch" in str(error), error
+            else:
+                raise AssertionError(f"allreduce took {wrong}")
+
+    world.run(body)

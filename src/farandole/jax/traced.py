@@ -14,6 +14,7 @@ from farandole.jax import gradients  # noqa: F401  (registers them with JAX)
 from farandole.jax.call_site import CallSite
 from farandole.jax.carriers import carried, restored
 from farandole.jax.primitive import bind
+from farandole.worker.collectives.arguments import factor
 from farandole.worker.collectives.compressed import check_compressible
 from farandole.worker.collectives.compression import NO_POWERSGD, Feedback, PowerSGD, Recipe
 from farandole.worker.collectives.declaration import Options
@@ -49,8 +50,11 @@ def _site_of(call: DifferentiableCall) -> CallSite:
     size = len(call.process_set.ranks)
     options = dict(call.options)
     options.pop("splits", None)
+    # A wrong type is an error of this call, not of the program when it is compiled.
+    for value in options.values():
+        factor(value)
     known = {each.name for each in fields(CallSite)}
-    further = tuple((name, float(options.pop(name))) for name in sorted(options.keys() - known))
+    further = tuple((name, factor(options.pop(name))) for name in sorted(options.keys() - known))
     return CallSite(
         kind=call.collective.kind,
         grouped=call.form.grouped,

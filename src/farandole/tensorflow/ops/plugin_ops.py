@@ -9,24 +9,26 @@ import tensorflow as tf
 
 from farandole.errors import InvalidRequestError
 from farandole.worker.collectives import barrier as blocking
+from farandole.worker.collectives.arguments import factor as as_factor
+from farandole.worker.collectives.arguments import whole
 from farandole.worker.collectives.declaration import Collective, Form, Options
 from farandole.worker.collectives.differentiation import Outcome
 from farandole.worker.core.basics import identity, is_initialized
-from farandole.worker.core.group import ProcessSet
+from farandole.worker.core.group import ProcessSet, check_process_set
 
 
 def _text(factor: float) -> str:
     """Return a number as an attribute: a text, because TensorFlow has no attributes of double precision."""
-    return repr(float(factor))
+    return repr(as_factor(factor))
 
 
 # How an op has the options of a request: the name of its attribute, and the functions to and from the attribute's type.
 # Other options are inputs.
 _ATTRIBUTES: Mapping[str, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]] = {
-    "op": ("reduce_op", int, int),
+    "op": ("reduce_op", whole, int),
     "prescale": ("prescale", _text, float),
     "postscale": ("postscale", _text, float),
-    "root": ("root_rank", int, int),
+    "root": ("root_rank", whole, int),
 }
 
 
@@ -131,6 +133,7 @@ class PluginOps:
 
 
 def _id(process_set: ProcessSet, kind: str) -> int:
+    check_process_set(process_set, kind.lower())
     identifier = process_set.process_set_id
     # If it is not known yet, because init() is called after the graph is built, the op raises an error when it runs.
     if identifier is None or (identifier and is_initialized() and identifier not in identity().groups):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from farandole.base.request_kind import Kind
 from farandole.worker.core.basics import current
-from farandole.worker.core.group import ProcessSet, global_process_set
+from farandole.worker.core.group import ProcessSet, check_process_set, global_process_set
 from farandole.worker.core.handle import Call, HandleTable, Pending
 from farandole.worker.core.request import make_request
 from farandole.worker.core.session import Session
@@ -17,8 +17,10 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
     Ranks' calls match by their order, so several threads of a rank may wait in barriers of one process set.
 
     Raises:
+        ValueError: the process set is not registered.
         HorovodInternalError: a worker was lost.
     """
+    check_process_set(process_set, "barrier")
     current().carry_out(HandleTable.run, "barrier", None, process_set, _barrier)
 
 

@@ -93,7 +93,12 @@ class Forms:
             settle(options)  # `run` does it again, which changes nothing.
             if compression is not none:
                 return run(tensor, name, process_set, options, compression)
-            if name is None or is_traced() or (may_be_tracked and is_tracked(tensor)):
+            if name is None or is_traced():
+                return run(tensor, name, process_set, options)
+            try:
+                if may_be_tracked and is_tracked(tensor):
+                    return run(tensor, name, process_set, options)
+            except AttributeError:  # It is not a tensor, which `run` says or, if it can, makes one of it.
                 return run(tensor, name, process_set, options)
             key = key_of(name, process_set, options)
             result = make(key, tensor)

@@ -6,12 +6,14 @@ Pickles are loaded only from other workers of the job, each of which has proven 
 from __future__ import annotations
 
 from itertools import accumulate
-from typing import Any, TypeVar, overload
+from typing import Any, NamedTuple, TypeVar, overload
 
 import cloudpickle  # type: ignore[import-untyped]
 
 from farandole.base import portable
+from farandole.errors import InvalidRequestError
 from farandole.worker.collectives.allgather import ALLGATHER
+from farandole.worker.collectives.arguments import check_arguments
 from farandole.worker.collectives.broadcast import BROADCAST
 from farandole.worker.collectives.declaration import Form
 from farandole.worker.collectives.forms import Forms
@@ -51,20 +53,26 @@ def broadcast_object(
         name: the name of the call, the same on all ranks.
         process_set: the ranks that take part.
 
+    Raises:
+        ValueError: the root's object cannot be pickled. The root raises the error with which that failed.
+
     Example:
         >>> step = hvd.broadcast_object(step if hvd.rank() == 0 else None)
     """
     if current().only_arrived:
         return obj
+    check_arguments("broadcast_object", {"root_rank": root_rank, "name": name, "process_set": process_set})
     name = "broadcast_object" if name is None else name
     is_root = current().world.rank == root_rank
-    payload = bytearray(portable.dumps(obj)) if is_root else bytearray()
+    payload, error = _pickled(obj) if is_root else (bytearray(), None)
     size = Block(DType.I64, (), bytearray(len(payload).to_bytes(8, "little")))
     _broadcast(size, f"{name}.sz", process_set, {"root": root_rank})
     if not is_root:
         payload = bytearray(int.from_bytes(size.data, "little"))
     _broadcast(Block.of_bytes(payload), f"{name}.t", process_set, {"root": root_rank})
-    return obj if is_root else cloudpickle.loads(payload)
+    if error is not None:
+        raise error
+    return obj if is_root else _loaded(payload, "broadcast_object", root_rank)
 
 
 def allgather_object(obj: T, name: str | None = None, process_set: ProcessSet = global_process_set) -> list[T]:
@@ -74,10 +82,41 @@ def allgather_object(obj: T, name: str | None = None, process_set: ProcessSet = 
         obj: an object that cloudpickle can pickle.
         name: the name of the call, the same on all ranks.
         process_set: the ranks that take part.
+
+    Raises:
+        ValueError: a rank's object cannot be pickled. That rank raises the error with which it failed.
     """
+    check_arguments("allgather_object", {"name": name, "process_set": process_set})
     name = "allgather_object" if name is None else name
-    payload = Block.of_bytes(bytearray(portable.dumps(obj)))
-    everything, sizes = _forms.received(ALLGATHER, payload, f"{name}.t", process_set, {})
+    payload, error = _pickled(obj)
+    everything, sizes = _forms.received(ALLGATHER, Block.of_bytes(payload), f"{name}.t", process_set, {})
+    if error is not None:
+        raise error
     # Views, because a copy of a large object would cost as much as sending it.
     view = memoryview(everything.data)
-    return [cloudpickle.loads(view[end - size : end]) for end, size in zip(accumulate(sizes), sizes, strict=True)]
+    ends = zip(process_set.ranks, accumulate(sizes), sizes, strict=True)
+    return [_loaded(view[end - size : end], "allgather_object", rank) for rank, end, size in ends]
+
+
+class _NotPickled(NamedTuple):
+    """Travels instead of an object that cannot be pickled, so that the other ranks do not wait for it."""
+
+    reason: str
+
+
+def _pickled(obj: Any) -> tuple[bytearray, Exception | None]:
+    """Return the pickle of an object, or of a `_NotPickled` and the error."""
+    try:
+        return bytearray(portable.dumps(obj)), None
+    except Exception as error:
+        return bytearray(portable.dumps(_NotPickled(f"{type(error).__name__}: {error}"))), error
+
+
+def _loaded(payload: bytearray | memoryview, function: str, rank: int) -> Any:
+    obj = cloudpickle.loads(payload)
+    if isinstance(obj, _NotPickled):
+        raise InvalidRequestError(
+            f"{function}: the object of rank {rank} cannot be pickled: {obj.reason}. Pass an object that cloudpickle "
+            "can pickle."
+        )
+    return obj

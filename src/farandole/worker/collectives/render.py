@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from farandole.worker.collectives.arguments import CONFUSED, check_arguments
 from farandole.worker.collectives.declaration import PLAIN, Collective, Form, Parameter, Required
 from farandole.worker.collectives.dialect import Dialect
 from farandole.worker.collectives.forms import Forms, Runner
@@ -56,7 +57,7 @@ def render_function(
     name, tensor = form.function(collective.name), _tensor_argument(dialect, form)
     parameters = dialect.parameters_of(collective, form)
     declared = collective.parameters_of(form)
-    scope: dict[str, Any] = {"_run": run}
+    scope: dict[str, Any] = {"_run": run, "_CONFUSED": CONFUSED, "_check": check_arguments}
     for parameter in (*declared, *parameters):
         scope[f"_{parameter.name}"] = _default(dialect, parameter)
     given = {parameter.name for parameter in parameters}
@@ -69,7 +70,12 @@ def render_function(
     if "compression" in values:
         passed.append(values["compression"])
     passed += [f"{each.name}={each.name}" for each in parameters if each.name not in values]
-    source = f"def {name}({', '.join(arguments)}):\n    return _run({', '.join(passed)})\n"
+    checked = ", ".join(f"{each.name!r}: {each.name}" for each in parameters)
+    source = (
+        f"def {name}({', '.join(arguments)}):\n"
+        f"    try:\n        return _run({', '.join(passed)})\n"
+        f"    except _CONFUSED:\n        _check({name!r}, {{{checked}}})\n        raise\n"
+    )
     # A file of this package, so that a search for the user's line on a stack passes over it.
     file = os.path.join(os.path.dirname(__file__), f"<{module}.{name}>")
     linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file  # For tracebacks.

@@ -19,7 +19,7 @@ from farandole.base.settings.table import Settings
 from farandole.base.settings.values import LOG_LEVELS
 from farandole.base.wire.rendezvous import World
 from farandole.errors import EvictedError, InvalidRequestError, JobOverError
-from farandole.worker.core.group import ProcessSet, global_process_set
+from farandole.worker.core.group import ProcessSet, check_process_set, global_process_set
 from farandole.worker.core.identity import Identity, Publication, is_homogeneous_world, parentage, placement_in
 from farandole.worker.core.join import plan_join
 from farandole.worker.core.own_frames import hide_own_frames
@@ -353,7 +353,11 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
     Returns:
         False if it was not registered or is the world's own.
+
+    Raises:
+        ValueError: the argument is no process set.
     """
+    check_process_set(process_set, "remove_process_set")
     # This is known without a world: only a registered set has an id, and the world's own has 0.
     if not process_set.process_set_id or not current().remove_group(process_set):
         return False

@@ -127,6 +127,15 @@ class WorldSet(ProcessSet):
         self.process_set_id = 0
 
 
+def check_process_set(given: Any, function: str) -> None:
+    """Raise ValueError if the argument `process_set` of a function is something else, such as a list of ranks."""
+    if not isinstance(given, ProcessSet):
+        raise InvalidRequestError(
+            f"{function}: process_set is {given!r}, but should be a ProcessSet. Register one on all ranks, such as "
+            "even = hvd.add_process_set([0, 2]), and pass it."
+        )
+
+
 def _sorted_ranks(ranks: Iterable[int]) -> list[int]:
     try:
         numbers = sorted(operator.index(rank) for rank in ranks)

@@ -21,7 +21,7 @@ from farandole.worker.core import binding
 from farandole.worker.core.affinity import core_of, threads_on
 from farandole.worker.core.binding import NativeRequest
 from farandole.worker.core.engine import Engine
-from farandole.worker.core.group import ProcessSet, global_process_set
+from farandole.worker.core.group import ProcessSet, check_process_set, global_process_set
 from farandole.worker.core.handle import Call, HandleTable, Pending
 from farandole.worker.core.join import JoinedWorld, JoinPlan, join_world
 from farandole.worker.core.request import Names, make_request
@@ -361,8 +361,9 @@ class Session:
         """Return the native group of a process set.
 
         Raises:
-            ValueError: it is not registered.
+            ValueError: it is not registered, or no process set.
         """
+        check_process_set(process_set, operation)
         identifier = process_set.process_set_id
         if identifier is None:
             kind = operation.removeprefix("grouped_").capitalize()
