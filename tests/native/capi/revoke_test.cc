@@ -10,28 +10,12 @@ namespace {
 
 constexpr double kForEver = 1e9;
 
+constexpr std::array<farandole_setting, 1> kSmallArena = {{{"arena_bytes", "67108864"}}};
+
 class Revoke : public ::testing::Test {
  protected:
-  void SetUp() override {
-    for (farandole_engine*& engine : engines_) {
-      const farandole_setting settings = {"arena_bytes", "67108864"};
-      ASSERT_EQ(farandole_engine_create(FARANDOLE_ABI_VERSION, &settings, 1, &engine), FARANDOLE_OK)
-          << farandole_last_error();
-    }
-  }
-  void TearDown() override {
-    for (farandole_engine* const engine : engines_) {
-      farandole_engine_destroy(engine);
-    }
-  }
-
-  // The first engine's forming of a world of both, into which the second does not come.
-  int form(uint64_t generation) {
-    const std::array<const char*, 2> contacts = {farandole_engine_contact(engines_[0]),
-                                                 farandole_engine_contact(engines_[1])};
-    const farandole_world world = {generation, 0, 2, contacts.data(), kSecret, sizeof kSecret, kForEver};
-    return farandole_engine_form(engines_[0], &world);
-  }
+  // The first engine forms a world of both, which the second one does not join.
+  int form(uint64_t generation) { return engines_.form_one(0, generation, 2, kForEver); }
   void expect_to_end(uint64_t generation) {
     EXPECT_EQ(form(generation), FARANDOLE_WORKER_LOST);
     EXPECT_EQ(farandole_last_error(), std::string("rank 1 has ended"));
@@ -41,7 +25,7 @@ class Revoke : public ::testing::Test {
     EXPECT_EQ(farandole_engine_revoke(engines_[0], generation, 1, 1, "rank 1 has ended"), FARANDOLE_OK);
   }
 
-  std::array<farandole_engine*, 2> engines_{};
+  TwoEngines engines_{kSmallArena};
 };
 
 TEST_F(Revoke, EndsAFormingAndDoesNotWaitForIt) {

@@ -5,38 +5,16 @@
 #include <array>
 #include <thread>
 
-#include "capi/farandole.h"
+#include "support/two_engines.h"
 
+namespace farandole::testing {
 namespace {
 
-constexpr char kSecret[] = "the secret of a test";
-constexpr double kPatience = 60.0;
+constexpr std::array<farandole_setting, 1> kSmallArena = {{{"arena_bytes", "67108864"}}};
 
 class RunAndRelease : public ::testing::Test {
  protected:
-  void SetUp() override {
-    constexpr farandole_setting kSmallArena = {"arena_bytes", "67108864"};
-    for (farandole_engine*& engine : engines_) {
-      ASSERT_EQ(farandole_engine_create(FARANDOLE_ABI_VERSION, &kSmallArena, 1, &engine), FARANDOLE_OK)
-          << farandole_last_error();
-    }
-    const std::array<const char*, 2> contacts = {farandole_engine_contact(engines_[0]),
-                                                 farandole_engine_contact(engines_[1])};
-    const auto form = [&](int32_t rank) {
-      const farandole_world world = {1, rank, 2, contacts.data(), kSecret, sizeof kSecret, kPatience};
-      EXPECT_EQ(farandole_engine_form(engines_[static_cast<size_t>(rank)], &world), FARANDOLE_OK)
-          << farandole_last_error();
-    };
-    std::thread other([&] { form(1); });
-    form(0);
-    other.join();
-  }
-
-  void TearDown() override {
-    for (farandole_engine* const engine : engines_) {
-      farandole_engine_destroy(engine);
-    }
-  }
+  void SetUp() override { engines_.form(); }
 
   struct Call {
     std::array<float, 2> values = {1.0F, 1.0F};
@@ -62,7 +40,7 @@ class RunAndRelease : public ::testing::Test {
     other.join();
   }
 
-  std::array<farandole_engine*, 2> engines_{};
+  TwoEngines engines_{kSmallArena};
 };
 
 TEST_F(RunAndRelease, LeavesNoHandleAfterEachOfManyCalls) {
@@ -112,3 +90,4 @@ TEST_F(RunAndRelease, LeavesTheHandleOfARequestThatGoesOn) {
 }
 
 }  // namespace
+}  // namespace farandole::testing

@@ -19,14 +19,12 @@
 
 #include "base/clock.h"
 #include "capi/farandole.h"
+#include "support/two_engines.h"
 
 namespace farandole::testing {
 
 using base::Deadline;
 using base::now_ns;
-
-inline constexpr double kPatience = 60.0;
-inline constexpr char kSecret[] = "the secret of a test";
 
 // A pipe pair that carries lines between the test and one worker process.
 class Wire {

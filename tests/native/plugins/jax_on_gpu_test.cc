@@ -2,27 +2,26 @@
 // plugin has one and the test the other.
 #include <gtest/gtest.h>
 
-#include <array>
 #include <atomic>
-#include <chrono>
+#include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "support/gpus.h"
+#include "support/two_engines.h"
 #include "support/xla.h"
 
 namespace farandole {
 namespace {
 
+using testing::kPatience;
 using testing::Program;
 using testing::Said;
 using testing::Site;
 using testing::Tensor;
-
-constexpr char kSecret[] = "the secret of a test";
-constexpr double kPatience = 60.0;
 
 std::span<float> floats_of(const Tensor& tensor) {
   return {static_cast<float*>(tensor.data()), tensor.bytes() / sizeof(float)};
@@ -33,32 +32,18 @@ class HandlersOnGpus : public testing::Gpus, public ::testing::WithParamInterfac
  protected:
   void SetUp() override {
     Gpus::SetUp();
-    std::array<const char*, 2> contacts{};
     const farandole_setting gpu = {"gpu", GetParam()};
-    for (size_t i = 0; i < 2; ++i) {
-      ASSERT_EQ(farandole_engine_create(FARANDOLE_ABI_VERSION, &gpu, 1, &engines_[i]), FARANDOLE_OK);
-      contacts[i] = farandole_engine_contact(engines_[i]);
-    }
-    std::array<std::thread, 2> threads;
-    for (int32_t rank = 0; rank < 2; ++rank) {
-      const farandole_world world = {1, rank, 2, contacts.data(), kSecret, sizeof kSecret, kPatience};
-      threads[static_cast<size_t>(rank)] = std::thread([this, world] {
-        EXPECT_EQ(farandole_engine_form(engines_[static_cast<size_t>(world.rank)], &world), FARANDOLE_OK)
-            << farandole_last_error();
-      });
-    }
-    for (std::thread& thread : threads) {
-      thread.join();
-    }
-    farandole_jax_attach(engines_[0], 0, 0, 2);
+    engines_.emplace(std::span(&gpu, 1));
+    engines_->form();
+    farandole_jax_attach(engine(0), 0, 0, 2);
   }
   void TearDown() override {
     farandole_jax_detach();
-    for (farandole_engine* const engine : engines_) {
-      farandole_engine_destroy(engine);
-    }
+    engines_.reset();
     Gpus::TearDown();
   }
+
+  farandole_engine* engine(size_t rank) const { return (*engines_)[rank]; }
 
   // The other rank's part, whose result is in its stream when this returns.
   std::string other(uint32_t kind, const char* name, Program& program, const Tensor& tensor, const Tensor& output) {
@@ -77,16 +62,16 @@ class HandlersOnGpus : public testing::Gpus, public ::testing::WithParamInterfac
     request.device = program.device();
     request.stream = program.stream();
     uint64_t handle = 0;
-    int status = farandole_submit(engines_[1], &request, 1, &handle);
+    int status = farandole_submit(engine(1), &request, 1, &handle);
     if (status == FARANDOLE_OK) {
-      status = farandole_wait_on(engines_[1], &handle, 1, program.device(), program.stream(), kPatience);
+      status = farandole_wait_on(engine(1), &handle, 1, program.device(), program.stream(), kPatience);
     }
     std::string error = status == FARANDOLE_OK ? "" : farandole_last_error();
-    farandole_release_all(engines_[1], &handle, 1);
+    farandole_release_all(engine(1), &handle, 1);
     return error;
   }
 
-  std::array<farandole_engine*, 2> engines_{};
+  std::optional<testing::TwoEngines> engines_;
 };
 
 TEST_P(HandlersOnGpus, ComeAfterTheWorkInXlasStreamAndBeforeWhatFollows) {
@@ -208,7 +193,7 @@ TEST_P(HandlersOnGpus, FailWhenTheWorldEnds) {
   Program program(0);
   const Tensor input(program, std::vector<float>{1, 2});
   const Tensor output(program, size_t{2});
-  std::thread end([&] { EXPECT_EQ(farandole_engine_revoke(engines_[1], 1, 1, 1, "rank 1 was lost"), FARANDOLE_OK); });
+  std::thread end([&] { EXPECT_EQ(farandole_engine_revoke(engine(1), 1, 1, 1, "rank 1 was lost"), FARANDOLE_OK); });
   const std::string error = site.run_on_device(1, floats_of(input), floats_of(output), 0, program.stream());
   EXPECT_NE(error.find("rank 1 was lost (farandole status 3, rank 1)"), std::string::npos) << error;
   end.join();
@@ -231,12 +216,12 @@ TEST_P(HandlersOnGpus, GiveTheEngineBackWhileTheyWait) {
   uint64_t lost = 0;
   farandole_event event{};
   while (event.phase != FARANDOLE_RANK_READY && !has_ended) {
-    farandole_read_events(engines_[0], &cursor, &event, 1, &lost);
+    farandole_read_events(engine(0), &cursor, &event, 1, &lost);
     std::this_thread::yield();
   }
   farandole_jax_detach();
   EXPECT_FALSE(has_ended);
-  EXPECT_EQ(farandole_engine_leave(engines_[0], kPatience), FARANDOLE_OK);
+  EXPECT_EQ(farandole_engine_leave(engine(0), kPatience), FARANDOLE_OK);
   waiting.join();
   EXPECT_NE(error.find("(farandole status 4"), std::string::npos) << error;
   gpu_fake::fake_gpu_drain(program.stream());

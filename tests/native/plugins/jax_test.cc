@@ -1,49 +1,26 @@
 // The handlers for XLA, with an XLA of our own: two ranks, of which the plugin has one and the test the other.
 #include <gtest/gtest.h>
 
-#include <array>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "support/two_engines.h"
 #include "support/xla.h"
 
 namespace farandole {
 namespace {
 
+using testing::kPatience;
 using testing::Site;
-
-constexpr char kSecret[] = "the secret of a test";
-constexpr double kPatience = 60.0;
 
 class Handlers : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::array<const char*, 2> contacts{};
-    for (size_t i = 0; i < 2; ++i) {
-      ASSERT_EQ(farandole_engine_create(FARANDOLE_ABI_VERSION, nullptr, 0, &engines_[i]), FARANDOLE_OK);
-      contacts[i] = farandole_engine_contact(engines_[i]);
-    }
-    std::array<std::thread, 2> threads;
-    for (int32_t rank = 0; rank < 2; ++rank) {
-      const farandole_world world = {1, rank, 2, contacts.data(), kSecret, sizeof kSecret, kPatience};
-      threads[static_cast<size_t>(rank)] = std::thread([this, world] {
-        EXPECT_EQ(farandole_engine_form(engines_[static_cast<size_t>(world.rank)], &world), FARANDOLE_OK)
-            << farandole_last_error();
-      });
-    }
-    for (std::thread& thread : threads) {
-      thread.join();
-    }
+    engines_.form();
     farandole_jax_attach(engines_[0], 0, 0, 2);
   }
-  void TearDown() override {
-    farandole_jax_detach();
-    for (farandole_engine* const engine : engines_) {
-      farandole_engine_destroy(engine);
-    }
-  }
+  void TearDown() override { farandole_jax_detach(); }
 
   // The other rank's part.
   std::string other(uint32_t kind, const char* name, std::vector<float>& tensor, std::vector<float>& output) {
@@ -63,7 +40,7 @@ class Handlers : public ::testing::Test {
     return error;
   }
 
-  std::array<farandole_engine*, 2> engines_{};
+  testing::TwoEngines engines_;
 };
 
 TEST_F(Handlers, GiveAFutureWhereTheOtherRankIsLate) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "support/patience.h"
 #include "transport/endpoint.h"
 #include "transport/loopback/loopback.h"
 
@@ -24,7 +25,6 @@ inline constexpr int kWorldSizes[] = {1, 2, 3, 4, 5};
 #else
 inline constexpr int kWorldSizes[] = {1, 2, 3, 4, 5, 8};
 #endif
-inline constexpr double kPatience = 60.0;  // seconds after which a test calls a wait a hang
 
 enum class Kind { kLoopback, kLoopbackLinks, kShm, kTcp, kTwoHosts, kTree };
 
