@@ -33,11 +33,15 @@ void AgreementCore::require_in_world(const RankSet& ranks, int from) const {
 
 std::vector<Report> AgreementCore::read(int child, std::span<const std::byte> bytes) const {
   std::vector<Report> reports;
-  if (tree_.has_children(child)) {
-    reports = decode_reports(bytes);
-  } else {
-    Ready ready = decode_ready(bytes);
-    reports.push_back({RankSet(child), child, ready.age_ns, std::move(ready)});
+  try {
+    if (tree_.has_children(child)) {
+      reports = decode_reports(bytes);
+    } else {
+      Ready ready = decode_ready(bytes);
+      reports.push_back({RankSet(child), child, ready.age_ns, std::move(ready)});
+    }
+  } catch (const Error& error) {  // it is the child that has failed, not this rank
+    throw Error(error.code(), "rank " + std::to_string(child) + " sends what cannot be right: " + error.what(), child);
   }
   for (const Report& report : reports) {
     require_in_world(report.ranks, child);

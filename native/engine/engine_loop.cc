@@ -21,8 +21,9 @@ void Engine::thread_main() {
   try {
     live();
   } catch (const Error& error) {
-    // If the failure is this worker's own, no other worker knows of it yet.
-    break_off({mesh_->rank(), Sign::kBroken, error.what()});
+    // Unless the world has ended already, no other worker knows of the failure yet. It is another worker's if that
+    // one's data cannot be right, and otherwise this worker's own.
+    break_off({error.lost_rank() >= 0 ? error.lost_rank() : mesh_->rank(), Sign::kBroken, error.what()});
   } catch (const std::exception& error) {
     break_off({mesh_->rank(), Sign::kBroken,
                "rank " + std::to_string(mesh_->rank()) + " failed inside its engine: " + error.what()});

@@ -5,7 +5,9 @@
 #include <cstring>
 #include <thread>
 
+#include "engine/messages.h"
 #include "support/worlds.h"
+#include "transport/frame_multiplexer.h"
 
 namespace farandole {
 namespace {
@@ -353,6 +355,44 @@ TEST(Engine, RevokeReachesEveryoneWithTheSameWords) {
       }
     });
   }
+}
+
+// Rank 1 is no engine: it sends this report, and sees why the world ends.
+void expect_failure_of_sender(base::Bytes report, const std::string& words) {
+  testing::Meshes meshes(World::kShm, 2);
+  testing::on_all_ranks(2, [&](int rank) {
+    const auto deadline = base::Deadline::after_seconds(testing::kPatience);
+    if (rank == 0) {
+      Engine engine((engine::EngineSettings()));
+      engine.enter(meshes.form(rank), meshes.arena(rank));
+      try {
+        testing::allreduce(engine, "x", {1});
+        ADD_FAILURE() << "it cannot have completed";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Code::kInternal);
+        EXPECT_EQ(error.lost_rank(), 1) << error.what();
+        EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
+      }
+      EXPECT_FALSE(engine.ending()->certain) << "its process lives";
+      engine.abandon({-1, transport::Sign::kRevoked, "the test is over"});
+      return;
+    }
+    const auto mesh = meshes.form(rank);
+    transport::FrameMultiplexer frames(*mesh, {});
+    frames.post(0, report);
+    while (!mesh->world_status().revoked() && !deadline.passed()) {
+      std::this_thread::yield();
+    }
+    ASSERT_TRUE(mesh->world_status().revoked());
+    EXPECT_EQ(mesh->world_status().cause()->rank, 1) << mesh->world_status().cause()->text;
+  });
+}
+
+TEST(Engine, AReportThatCannotBeRightIsTheFailureOfItsSender) {
+  engine::Ready report;
+  report.add_known(/*group=*/77, /*bit=*/0);
+  expect_failure_of_sender(engine::encode(report), "rank 1 reports");
+  expect_failure_of_sender(base::Bytes(3), "malformed message");
 }
 
 TEST(Engine, ComesAndGoesAHundredTimes) {

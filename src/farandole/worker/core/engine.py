@@ -66,7 +66,9 @@ class Cause(NamedTuple):
     certain: bool
     """Whether its process has ended, or it has announced its end. Otherwise it may be alive."""
     has_failed: bool = False
-    """Whether its engine has failed, for example because of an error of NCCL. Its process is alive, and joins again."""
+    """Whether its engine has failed, for example because of an error of NCCL, or has sent what cannot be right. Its
+    process is alive, and joins again.
+    """
 
     @property
     def left(self) -> bool:
