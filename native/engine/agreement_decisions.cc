@@ -178,8 +178,12 @@ std::string AgreementClient::describe_last_request() const {
       fast_path_.holds_request() ||  // then it is the last one
       (last_request_.kind == Kind::kJoin ? core_.reported().is_joined()
                                          : core_.reported().awaits(last_request_.group, last_request_.name));
+  const char* const progress = waits ? "waits for others"
+                               : parts_.outcomes.is_launched(last_request_.group, last_request_.name)
+                                   ? "is agreed on, but its result is not here yet"
+                                   : "is done";
   return "asked last for " + std::string(name_of(last_request_.kind)) + " '" + as_one_line(last_request_.name) + "' " +
-         age + " s ago, which " + (waits ? "waits for others" : "is done");
+         age + " s ago, which " + progress;
 }
 
 }  // namespace farandole::engine

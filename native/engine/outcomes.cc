@@ -42,6 +42,11 @@ void Outcomes::announce() {
   }
 }
 
+bool Outcomes::is_launched(uint32_t group, std::string_view name) const {
+  return std::ranges::any_of(
+      launched_, [&](const auto& pending) { return pending->request.group == group && pending->request.name == name; });
+}
+
 bool Outcomes::has_reached() const {
   device::Sweep sweep;
   return std::ranges::any_of(launched_,

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
@@ -34,6 +35,8 @@ class Outcomes {
 
   // --- launched ones
   bool has_launched() const noexcept { return !launched_.empty(); }
+  // Whether a request of this name is launched and not done.
+  bool is_launched(uint32_t group, std::string_view name) const;
   // Whether settle() has something to do. This and settle() throw Error(kUnavailable) when a GPU has failed.
   bool has_reached() const;
   // Those whose marks are reached are done, and users hear of it at once.

@@ -1,6 +1,7 @@
 // Requests in the memory of GPUs that NCCL runs: as soon as it is formed, in the order that was agreed on, with right
 // numbers whatever the GPUs take their time for.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <thread>
@@ -402,6 +403,56 @@ TEST_F(NcclRequests, AnElasticWorldThatIsLostAbortsAndTheNextOneGoesOn) {
     lose_a_worker(settings, /*goes_on=*/true);
     EXPECT_EQ(nccl_fake::fake_nccl_count("aborts"), 2U);
   }
+}
+
+// A rank that others wait for has asked for something before, which all ranks have agreed on, and which its GPU has not
+// done yet.
+TEST_F(NcclRequests, AStallReportTellsALaunchedRequestFromOneThatIsDone) {
+  engine::EngineSettings settings = with(backend::GpuMode::kNccl);
+  settings.elastic = true;
+  settings.stall_warning_seconds = 0.2;  // several reports, so that some have an answer on a busy machine, too
+  settings.stall_shutdown_seconds = 2;
+  std::atomic<bool> has_ended{false};
+  ::testing::internal::CaptureStderr();
+  in_world(World::kShm, 2, settings, [&](int rank, Engine& engine) {
+    Program program(rank);
+    const Tensor tensor(program, counting(10, 1));
+    launch(engine, program, engine.submit({allreduce_on_gpu(program, "x", tensor, tensor)}));
+    tensor.read();
+    testing::allreduce(engine, "both", {1});
+    if (rank == 1) {  // its input does not come
+      gpu_fake::fake_gpu_hold(program.stream());
+    }
+    const Tensor late(program, counting(10, 1));
+    const Handle handle = engine.submit({allreduce_on_gpu(program, "late", late, late)}).front();
+    const auto deadline = base::Deadline::after_seconds(testing::kPatience);
+    while (engine.completions().poll(handle) == 0 && !deadline.passed()) {
+      std::this_thread::yield();
+    }
+    if (rank == 0) {
+      EXPECT_THROW(testing::allreduce(engine, "the one", {1.0F}), Error);
+      has_ended = true;
+    }
+    uint64_t query = 0;
+    while (rank == 1 && !has_ended && !deadline.passed()) {
+      if (engine.wait_stall_query(base::Deadline::after_seconds(0.05), query) == 1) {
+        engine.answer_stall_query(query, "train.py:41 in step");
+      }
+    }
+    while (nccl_fake::fake_nccl_count("aborts") < 2 && !deadline.passed()) {
+      std::this_thread::yield();
+    }
+    if (rank == 1) {
+      gpu_fake::fake_gpu_release(program.stream());
+    }
+    EXPECT_EQ(engine.wait({&handle, 1}, base::Deadline::after_seconds(testing::kPatience)), engine::Waited::kDone);
+    EXPECT_EQ(gpu_fake::fake_gpu_drain(program.stream()), gpu_fake::kSuccess);
+  });
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  const size_t said = log.find("rank 1: asked last for allreduce 'late' ");
+  ASSERT_NE(said, std::string::npos) << log;
+  EXPECT_NE(log.find("s ago, which is agreed on, but its result is not here yet; it is at", said), std::string::npos)
+      << log;
 }
 
 TEST_F(NcclRequests, AWorkerWhoseAbortHangsEnds) {
