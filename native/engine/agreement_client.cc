@@ -23,13 +23,17 @@ constexpr int64_t kFastPathNs = 200'000'000;
 // The interval at which a sleeping thread checks whether a GPU has done its copies.
 constexpr int64_t kGpuLookNs = 1'000'000;
 
+AgreementTree tree_of(const transport::Mesh& mesh, const EngineSettings& settings) {
+  return {mesh.rank(), mesh.hosts(), choose_fanout(mesh.hosts(), settings.agreement_fanout)};
+}
+
 }  // namespace
 
 AgreementClient::AgreementClient(const Parts& parts, const Group& world)
     : parts_(parts),
       rank_(parts.mesh.rank()),
-      core_(AgreementTree(rank_, parts.mesh.hosts(), parts.settings.agreement_fanout), world,
-            parts.settings.gpu == backend::GpuMode::kNccl, parts.recorder, parts.settings.report_hold_ns),
+      core_(tree_of(parts.mesh, parts.settings), world, parts.settings.gpu == backend::GpuMode::kNccl, parts.recorder,
+            parts.settings.report_hold_ns),
       fast_path_(parts.mesh) {
   if (rank_ == 0) {
     inspector_.emplace(parts_.settings.stall_warning_seconds, parts_.settings.stall_shutdown_seconds);
@@ -46,7 +50,7 @@ void AgreementClient::begin() {
   config.algorithm = parts_.settings.algorithm;
   config.backend = parts_.settings.backend;
   config.gpu = parts_.settings.gpu;
-  config.fanout = static_cast<uint32_t>(parts_.settings.agreement_fanout);
+  config.fanout = static_cast<uint32_t>(core_.tree().fanout());
   config.knobs = parts_.tuning.begin_tuning(collective::topology_of(*core_.group(0), parts_.mesh.hosts()));
   issue(config);
 }

@@ -71,7 +71,7 @@ void AgreementClient::apply_initial_config(const Decision& decision) {
                       "rank 0 and rank " + std::to_string(rank_) +
                           " treat tensors of GPUs in different ways: set FARANDOLE_GPU to the same on all workers");
   }
-  if (decision.fanout != static_cast<uint32_t>(parts_.settings.agreement_fanout)) {
+  if (decision.fanout != static_cast<uint32_t>(core_.tree().fanout())) {
     throw base::Error(base::Code::kInvalidArgument,
                       "rank 0 and rank " + std::to_string(rank_) +
                           " report in different ways: set FARANDOLE_AGREEMENT_FANOUT to the same on all workers");

@@ -2,8 +2,19 @@
 
 namespace farandole::engine {
 
+int choose_fanout(const std::vector<int>& hosts, std::optional<int> setting) {
+  if (setting) {
+    return *setting;
+  }
+  int count = 0;
+  for (size_t rank = 0; rank < hosts.size(); ++rank) {
+    count += hosts[rank] == static_cast<int>(rank) ? 1 : 0;
+  }
+  return count > kMostHostsOfStar ? kUsualFanout : 0;
+}
+
 AgreementTree::AgreementTree(int rank, const std::vector<int>& hosts, int fanout)
-    : rank_(rank), parents_(hosts.size(), 0), is_parent_(hosts.size()) {
+    : rank_(rank), fanout_(fanout), parents_(hosts.size(), 0), is_parent_(hosts.size()) {
   if (fanout > 0) {
     std::vector<int> leaders;
     for (int each = 0; each < size(); ++each) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,9 +27,9 @@ struct EngineSettings {
   double stall_shutdown_seconds = 0;
   bool autotune = false;  // rank 0's counts
   TunerSettings tuner;
-  // How ranks report to rank 0: see AgreementTree. The same on all ranks, which the first decision of a world makes
-  // sure of, as of the next ones.
-  int agreement_fanout = 0;
+  // How ranks report to rank 0: see choose_fanout(), which decides if nothing is set. The same on all ranks, which the
+  // first decision of a world makes sure of, as of the next ones.
+  std::optional<int> agreement_fanout;
   int64_t report_hold_ns = SubtreeTally::kHoldNs;  // how long a rank with children holds back what some of them report
   // The same on all ranks, which the first decision of a world makes sure of: what was asked for, and its rows.
   std::string backend = "native";

@@ -212,7 +212,8 @@ TEST_F(DeviceRequests, WhatCannotBeIsRefusedAtTheCall) {
     request.device = 1;
     EXPECT_EQ(refusal(request), "'x' is in the memory of GPU 0, not of GPU 1");
     request.device = 17;
-    EXPECT_EQ(refusal(request), "there is no GPU 17: this process sees 4 of them");
+    EXPECT_EQ(refusal(request),
+              "there is no GPU 17: this process sees " + std::to_string(testing::kMostGpus) + " of them");
 
     std::vector<float> values(3);
     request = allreduce_on_gpu(program, "x", tensor, tensor);

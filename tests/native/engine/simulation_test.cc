@@ -3,7 +3,7 @@
 // every survivor holding right numbers, or the one same error; never hung, never wrong. Then the survivors form the
 // next generation and must compute right. Each rank has a fake GPU, too, and NCCL takes over its reductions in between.
 //
-//   FARANDOLE_SIMULATION_SEEDS  how many seeds (2000)
+//   FARANDOLE_SIMULATION_SEEDS  how many seeds (2000), and every tenth of them again with more than eight hosts
 //   FARANDOLE_SIMULATION_FIRST  the first one (0): to run one seed again, set this and SEEDS=1
 #include <gtest/gtest.h>
 
@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -35,10 +36,30 @@ uint64_t mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
+enum class Worlds { kSmall, kOfManyHosts };
+
 // What will go wrong in one seed. A pure function of the seed.
 struct Scenario {
-  explicit Scenario(uint64_t seed_in) : seed(seed_in), random(mix(seed_in)) {
+  explicit Scenario(uint64_t seed_in, Worlds worlds = Worlds::kSmall) : seed(seed_in), random(mix(seed_in)) {
+    if (worlds == Worlds::kSmall) {
+      choose_small_world();
+    } else {
+      choose_world_of_many_hosts();
+    }
+    stall_percent = pick(0, 3) * 10;
+    short_percent = pick(0, 3) * 10;
+    threshold = pick(0, 2) * 2000;
+    tunes = pick(0, 1) == 1;
+    if (pick(0, 3) > 0) {
+      faulty_rank = pick(0, size - 1);
+      fault_at = static_cast<uint64_t>(pick(0, 1000));
+      is_cut = pick(0, 3) == 0;
+    }
+  }
+
+  void choose_small_world() {
     size = pick(2, 4);
+    fanout = pick(0, 2);
     switch (pick(0, 2)) {
       case 0:  // one host
         hosts.assign(static_cast<size_t>(size), 0);
@@ -52,15 +73,17 @@ struct Scenario {
           hosts.push_back(rank % 2);
         }
     }
-    stall_percent = pick(0, 3) * 10;
-    short_percent = pick(0, 3) * 10;
-    threshold = pick(0, 2) * 2000;
-    tunes = pick(0, 1) == 1;
-    fanout = pick(0, 2);
-    if (pick(0, 3) > 0) {
-      faulty_rank = pick(0, size - 1);
-      fault_at = static_cast<uint64_t>(pick(0, 1000));
-      is_cut = pick(0, 3) == 0;
+  }
+
+  // Nine or ten hosts, the first of which have two ranks.
+  void choose_world_of_many_hosts() {
+    size = pick(9, 12);
+    for (int rank = 0; rank < size; ++rank) {
+      const int pairs = std::min(size - 9, 2);
+      hosts.push_back(rank < 2 * pairs ? rank / 2 * 2 : rank);
+    }
+    if (pick(0, 2) == 0) {
+      fanout = pick(1, 3);
     }
   }
 
@@ -86,7 +109,7 @@ struct Scenario {
   int stall_percent = 0;
   int short_percent = 0;
   int threshold = 0;
-  int fanout = 0;      // a star, or a tree of hosts
+  std::optional<int> fanout;
   bool tunes = false;  // knobs change while the world works
   int faulty_rank = -1;
   uint64_t fault_at = 0;
@@ -429,9 +452,23 @@ std::vector<Ending> run_generation(transport::LoopbackWorld& world, std::vector<
   return endings;
 }
 
-void run_seed(uint64_t seed) {
+// For each rank of the next world the lowest one of its host. Small worlds go on as one host.
+std::vector<int> hosts_of_survivors(const Scenario& scenario, const std::vector<int>& survivors) {
+  if (scenario.size <= engine::kMostHostsOfStar) {
+    return {};
+  }
+  std::vector<int> hosts;
+  std::map<int, int> leaders;  // by the one before
+  for (const int survivor : survivors) {
+    const int before = scenario.hosts[static_cast<size_t>(survivor)];
+    hosts.push_back(leaders.emplace(before, static_cast<int>(hosts.size())).first->second);
+  }
+  return hosts;
+}
+
+void run_seed(uint64_t seed, Worlds worlds) {
   SCOPED_TRACE("seed " + std::to_string(seed));
-  const Scenario scenario(seed);
+  const Scenario scenario(seed, worlds);
   EngineSettings settings;
   settings.knobs.fusion_threshold = scenario.threshold;
   settings.piece_bytes = 4096;
@@ -479,7 +516,7 @@ void run_seed(uint64_t seed) {
   transport::LoopbackSettings next = loopback;
   next.size = static_cast<int>(survivors.size());
   next.generation = 2;
-  next.hosts.clear();
+  next.hosts = hosts_of_survivors(scenario, survivors);
   transport::LoopbackWorld second(next);
   for (const Ending& ending : run_generation(second, engines, survivors, seed + 1)) {
     EXPECT_FALSE(ending.error) << "after the change: " << ending.error->what();
@@ -499,14 +536,20 @@ uint64_t number_from_environment(const char* name, uint64_t otherwise) {
 
 using Simulation = testing::Gpus;
 
-TEST_F(Simulation, EverySeedEndsRight) {
+// One seed of `every`.
+void run_seeds(Worlds worlds, uint64_t every) {
   const uint64_t first = number_from_environment("FARANDOLE_SIMULATION_FIRST", 0);
   const uint64_t seeds = number_from_environment("FARANDOLE_SIMULATION_SEEDS", 2000);
-  for (uint64_t seed = first; seed < first + seeds; ++seed) {
-    run_seed(seed);
-    ASSERT_FALSE(HasFailure()) << "run it again with FARANDOLE_SIMULATION_SEEDS=1 FARANDOLE_SIMULATION_FIRST=" << seed;
+  for (uint64_t seed = first; seed < first + seeds; seed += every) {
+    run_seed(seed, worlds);
+    ASSERT_FALSE(testing::Gpus::HasFailure())
+        << "run it again with FARANDOLE_SIMULATION_SEEDS=1 FARANDOLE_SIMULATION_FIRST=" << seed;
   }
 }
+
+TEST_F(Simulation, EverySeedEndsRight) { run_seeds(Worlds::kSmall, 1); }
+
+TEST_F(Simulation, EveryTenthSeedEndsRightOnMoreThanEightHosts) { run_seeds(Worlds::kOfManyHosts, 10); }
 
 }  // namespace
 }  // namespace farandole

@@ -1,8 +1,11 @@
-// Prints what today's star and mesh send, as a table: scale_counts [RANKS...]; and what agreement over a tree of hosts
-// sends: scale_counts --fanout K [RANKS...]. See docs/explanation/scale.md.
+// Prints what a star and a mesh send, as a table: scale_counts [RANKS...]; what agreement over a tree of hosts sends,
+// and how long a round takes in the simulation's time: scale_counts --fanout K [RANKS...]; how much processor time rank
+// 0 needs to count the reports of a step in such a tree: scale_counts --counting K [RANKS...]. See
+// docs/explanation/scale.md.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <string_view>
 #include <vector>
 
@@ -57,9 +60,26 @@ void print_loss(const Layout& layout) {
               static_cast<unsigned long long>(world.counts().frames(transport::ControlKind::kRevoke)), told);
 }
 
+// The time of the simulation from the request of all ranks until the last one runs it.
+int64_t round_ns(const Layout& layout) {
+  StarAndMesh world(layout);
+  int64_t began_ns = 0;
+  for (int barrier = 0; barrier < kBarriers; ++barrier) {
+    began_ns = world.network().now_ns();
+    for (int rank = 0; rank < layout.size; ++rank) {
+      world.submit(rank, "barrier");
+    }
+    world.network().run(INT64_MAX);
+  }
+  return world.last_obeyed_ns() - began_ns;
+}
+
 void print_trees(const std::vector<int>& sizes, int fanout) {
-  std::puts("| ranks | all messages for a cached request | their bytes | at rank 0 | at the busiest rank |");
-  std::puts("|---:|---:|---:|---:|---:|");
+  std::puts(
+      "| ranks | all messages for a cached request | their bytes | at rank 0 | at the busiest rank | simulated us, "
+      "star "
+      "| tree |");
+  std::puts("|---:|---:|---:|---:|---:|---:|---:|");
   for (const int size : sizes) {
     StarAndMesh world({.size = size, .fanout = fanout});
     std::vector<uint64_t> before(static_cast<size_t>(size));
@@ -77,11 +97,83 @@ void print_trees(const std::vector<int>& sizes, int fanout) {
       busiest = std::max(busiest, world.agreement_messages(rank) - before[static_cast<size_t>(rank)]);
     }
     const Counts& after = world.counts();
-    std::printf("| %d | %llu | %llu | %llu | %llu |\n", size,
+    std::printf("| %d | %llu | %llu | %llu | %llu | %lld | %lld |\n", size,
                 static_cast<unsigned long long>(after.up + after.down - counts.up - counts.down),
                 static_cast<unsigned long long>(after.agreement_bytes - counts.agreement_bytes),
                 static_cast<unsigned long long>(world.agreement_messages(0) - before[0]),
-                static_cast<unsigned long long>(busiest));
+                static_cast<unsigned long long>(busiest),
+                static_cast<long long>(round_ns({.size = size, .fanout = 0}) / kMicrosecond),
+                static_cast<long long>(round_ns({.size = size, .fanout = fanout}) / kMicrosecond));
+    std::fflush(stdout);
+  }
+}
+
+// The requests of a step that have come before: as many as ResNet-50 has tensors.
+constexpr uint32_t kTensors = 161;
+
+// For each child of rank 0, and for rank 0 itself, the ranks that it reports for.
+std::vector<engine::RankSet> reporters(const engine::AgreementTree& tree) {
+  std::vector<engine::RankSet> all{engine::RankSet(0)};
+  std::vector<int> at(static_cast<size_t>(tree.size()));
+  for (const int child : tree.children()) {
+    at[static_cast<size_t>(child)] = static_cast<int>(all.size());
+    all.emplace_back();
+  }
+  for (int rank = 1; rank < tree.size(); ++rank) {
+    all[static_cast<size_t>(at[static_cast<size_t>(tree.child_towards(rank))])].add(engine::RankSet(rank));
+  }
+  return all;
+}
+
+int64_t processor_ns() {
+  timespec time{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return time.tv_sec * kSecond + time.tv_nsec;
+}
+
+// The processor time in which rank 0 counts the reports of one step, of which it has seen some before; the median.
+int64_t counting_ns(const Layout& layout) {
+  std::vector<int> hosts;
+  for (int rank = 0; rank < layout.size; ++rank) {
+    hosts.push_back(layout.host_of(rank) * layout.ranks_per_host);
+  }
+  const engine::AgreementTree tree(0, hosts, *layout.fanout);
+  engine::Coordinator coordinator(layout.size);
+  std::vector<int64_t> times;
+  for (int step = 0; step < 9; ++step) {
+    std::vector<engine::Report> reports;
+    for (const engine::RankSet& ranks : reporters(tree)) {
+      engine::Report& report = reports.emplace_back();
+      report.ranks = ranks;
+      report.last_rank = ranks.highest();
+      for (uint32_t tensor = 0; tensor < kTensors; ++tensor) {
+        if (step < 2) {  // a name has a bit from the third time on
+          report.ready.fresh.push_back({0, "tensor " + std::to_string(tensor), {}});
+        } else {
+          report.ready.add_known(0, tensor);
+        }
+      }
+    }
+    const int64_t began_ns = processor_ns();
+    for (const engine::Report& report : reports) {
+      coordinator.receive(report);
+    }
+    coordinator.decide();
+    if (step >= 2) {
+      times.push_back(processor_ns() - began_ns);
+    }
+  }
+  std::ranges::sort(times);
+  return times[times.size() / 2];
+}
+
+void print_counting(const std::vector<int>& sizes, int fanout) {
+  std::printf("| ranks | us of rank 0 for a step of %u known tensors, star | tree |\n", kTensors);
+  std::puts("|---:|---:|---:|");
+  for (const int size : sizes) {
+    std::printf("| %d | %lld | %lld |\n", size,
+                static_cast<long long>(counting_ns({.size = size, .fanout = 0}) / kMicrosecond),
+                static_cast<long long>(counting_ns({.size = size, .fanout = fanout}) / kMicrosecond));
     std::fflush(stdout);
   }
 }
@@ -92,7 +184,7 @@ void print_table(const std::vector<int>& sizes) {
       "| frames after a loss | ranks that know |");
   std::puts("|---:|---:|---:|---:|---:|---:|---:|---:|");
   for (const int size : sizes) {
-    const Layout layout{.size = size};
+    const Layout layout{.size = size, .fanout = 0};
     std::printf("| %d", size);
     print_set_up(layout);
     print_agreement(layout);
@@ -108,7 +200,8 @@ int main(int argc, char** argv) {
   std::vector<int> sizes;
   int first = 1;
   int fanout = 0;
-  if (argc > 2 && std::string_view(argv[1]) == "--fanout") {
+  const std::string_view what = argc > 2 ? argv[1] : "";
+  if (what == "--fanout" || what == "--counting") {
     fanout = static_cast<int>(std::strtol(argv[2], nullptr, 10));
     first = 3;
   }
@@ -118,7 +211,9 @@ int main(int argc, char** argv) {
   if (sizes.empty()) {
     sizes = {8, 64, 256};
   }
-  if (fanout > 0) {
+  if (what == "--counting") {
+    farandole::scale::print_counting(sizes, fanout);
+  } else if (what == "--fanout") {
     farandole::scale::print_trees(sizes, fanout);
   } else {
     farandole::scale::print_table(sizes);

@@ -9,6 +9,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <queue>
 #include <random>
 #include <unordered_map>
@@ -28,7 +29,7 @@ struct Layout {
   int size = 2;
   int ranks_per_host = 8;
   int hosts_per_rack = 16;
-  int fanout = 0;  // of agreement: see engine::AgreementTree
+  std::optional<int> fanout{};  // of agreement: see engine::choose_fanout()
 
   int host_of(int rank) const noexcept { return rank / ranks_per_host; }
   bool share_a_host(int a, int b) const noexcept { return host_of(a) == host_of(b); }

@@ -342,8 +342,10 @@ std::vector<Layout> layouts() {
                              {.size = 8, .ranks_per_host = 2},
                              {.size = 8, .ranks_per_host = 1, .fanout = 2},
                              {.size = 8, .ranks_per_host = 2, .fanout = 1},
+                             {.size = 18, .ranks_per_host = 1},
+                             {.size = 18, .ranks_per_host = 2, .fanout = 0},
                              {.size = 64},
-                             {.size = 64, .fanout = 2}};
+                             {.size = 72}};
   if (const char* const ranks = std::getenv("FARANDOLE_SCALE_RANKS")) {
     all.push_back({.size = static_cast<int>(std::strtol(ranks, nullptr, 10))});
   }
@@ -363,7 +365,7 @@ TEST_P(RealWorlds, MakeConnectionsAndSendFramesAsSimulated) {
 
 INSTANTIATE_TEST_SUITE_P(All, RealWorlds, ::testing::ValuesIn(layouts()), [](const auto& info) {
   return std::to_string(info.param.size) + "_ranks_" + std::to_string(info.param.ranks_per_host) + "_on_a_host_" +
-         std::to_string(info.param.fanout) + "_below";
+         (info.param.fanout ? std::to_string(*info.param.fanout) + "_below" : "as_usual");
 });
 
 }  // namespace

@@ -38,8 +38,9 @@ StarAndMesh::StarAndMesh(Layout layout, uint64_t seed, Costs costs, double deadl
     if (belief) {
       belief(rank, believed);
     }
-    worker(rank).agreement = std::make_unique<AgreementCore>(engine::AgreementTree(rank, believed, layout.fanout),
-                                                             world, /*waits_for_formed=*/false, recorder_);
+    worker(rank).agreement = std::make_unique<AgreementCore>(
+        engine::AgreementTree(rank, believed, engine::choose_fanout(believed, layout.fanout)), world,
+        /*waits_for_formed=*/false, recorder_);
   }
 }
 
@@ -233,6 +234,9 @@ void StarAndMesh::submit(int rank, const std::string& name) {
 }
 
 void StarAndMesh::submit(int rank, engine::Request request) {
+  if (!agrees(rank)) {
+    return;
+  }
   AgreementCore& core = *worker(rank).agreement;
   auto pending = std::make_unique<Pending>();
   pending->request = std::move(request);
@@ -276,11 +280,14 @@ void StarAndMesh::take_reports(int rank, const std::vector<Report>& reports, int
   for (Decision& decision : core.coordinator()->decide(now_ns)) {
     decision.number = core.next_number();
     pass_down(rank, decision, now_ns);
-    obey(rank, decision);
+    obey(rank, decision, now_ns);
   }
 }
 
 void StarAndMesh::pass_up(int rank, int64_t now_ns) {
+  if (!agrees(rank)) {
+    return;
+  }
   engine::SubtreeTally& subtree = *worker(rank).agreement->subtree();
   if (const std::vector<Report> reports = subtree.take(now_ns); !reports.empty()) {
     send_up(rank, encode(reports), now_ns);
@@ -311,7 +318,8 @@ void StarAndMesh::pass_down(int rank, const Decision& decision, int64_t now_ns) 
   }
 }
 
-void StarAndMesh::obey(int rank, const Decision& decision) {
+void StarAndMesh::obey(int rank, const Decision& decision, int64_t now_ns) {
+  last_obeyed_ns_ = std::max(last_obeyed_ns_, now_ns);
   AgreementCore& core = *worker(rank).agreement;
   core.advance(decision);
   if (core.group(decision.group) == nullptr) {
@@ -345,6 +353,10 @@ void StarAndMesh::receive(int to, int from, const Message& message, int64_t now_
 }
 
 void StarAndMesh::handle(int to, int from, const Message& message, int64_t now_ns) {
+  const bool is_agreement = message.kind == MessageKind::kReady || message.kind == MessageKind::kDecision;
+  if (is_agreement && !agrees(to)) {
+    return;
+  }
   switch (message.kind) {
     case MessageKind::kControl:
       take_control(to, from, message.control, now_ns);
@@ -354,7 +366,7 @@ void StarAndMesh::handle(int to, int from, const Message& message, int64_t now_n
       break;
     case MessageKind::kDecision:
       pass_down(to, engine::decode_decision(message.bytes), now_ns);
-      obey(to, engine::decode_decision(message.bytes));
+      obey(to, engine::decode_decision(message.bytes), now_ns);
       break;
     case MessageKind::kEnd:
       see_end(to, from, now_ns);

@@ -58,6 +58,8 @@ class StarAndMesh final : private Receiver {
   const std::vector<std::string>& done(int rank) const { return worker(rank).done; }
   // The messages of agreement that this rank has sent and received.
   uint64_t agreement_messages(int rank) const { return worker(rank).agreement_messages; }
+  // When a rank obeyed the last decision.
+  int64_t last_obeyed_ns() const noexcept { return last_obeyed_ns_; }
   int children(int rank) const { return static_cast<int>(worker(rank).agreement->tree().children().size()); }
   // What rank 0 knows to wait for.
   std::vector<engine::Coordinator::Waiting> waiting() { return worker(0).agreement->coordinator()->waiting(); }
@@ -97,6 +99,8 @@ class StarAndMesh final : private Receiver {
   Worker& worker(int rank) { return workers_[static_cast<size_t>(rank)]; }
   const Worker& worker(int rank) const { return workers_[static_cast<size_t>(rank)]; }
   std::vector<int> others(int rank) const;
+  // Whether this rank still takes part in agreement: not once its world has ended.
+  bool agrees(int rank) const { return is_alive(rank) && !worker(rank).cause; }
 
   void receive(int to, int from, const Message& message, int64_t now_ns) override;
   void tick(int rank, int64_t now_ns) override;
@@ -109,7 +113,7 @@ class StarAndMesh final : private Receiver {
   void pass_up(int rank, int64_t now_ns);
   void send_up(int rank, base::Bytes bytes, int64_t now_ns);
   void pass_down(int rank, const engine::Decision& decision, int64_t now_ns);
-  void obey(int rank, const engine::Decision& decision);
+  void obey(int rank, const engine::Decision& decision, int64_t now_ns);
   void advance_setup(int rank, int64_t now_ns);
   void begin_watch(int rank, int64_t now_ns);
   void end_world(int rank, const transport::Cause& cause, int64_t now_ns);
@@ -124,6 +128,7 @@ class StarAndMesh final : private Receiver {
   std::vector<Worker> workers_;
   Counts counts_;
   std::string broken_;
+  int64_t last_obeyed_ns_ = 0;
 };
 
 }  // namespace farandole::scale

@@ -55,7 +55,7 @@ TEST_P(Trees, BarrierTakesOneMessageUpAndOneDownOnEachLinkOfTree) {
   EXPECT_EQ(world.counts().up, links * kBarriers);
   EXPECT_EQ(world.counts().down, links * kBarriers);
   for (int rank = 0; rank < GetParam().size; ++rank) {
-    EXPECT_LT(world.children(rank), GetParam().fanout + GetParam().ranks_per_host);
+    EXPECT_LT(world.children(rank), GetParam().fanout.value_or(engine::kUsualFanout) + GetParam().ranks_per_host);
   }
 }
 
@@ -64,11 +64,23 @@ INSTANTIATE_TEST_SUITE_P(All, Trees,
                                            Layout{.size = 9, .fanout = 2},
                                            Layout{.size = 14, .ranks_per_host = 2, .fanout = 2},
                                            Layout{.size = 20, .ranks_per_host = 1, .fanout = 1},
-                                           Layout{.size = 200, .fanout = 2}, Layout{.size = 1'024, .fanout = 16}),
+                                           Layout{.size = 200, .fanout = 2}, Layout{.size = 72}, Layout{.size = 1'024}),
                          [](const auto& info) {
-                           return std::to_string(info.param.size) + "_ranks_" + std::to_string(info.param.fanout) +
-                                  "_below";
+                           const auto& fanout = info.param.fanout;
+                           return std::to_string(info.param.size) + "_ranks_" +
+                                  (fanout ? std::to_string(*fanout) + "_below" : "as_usual");
                          });
+
+TEST(Tree, WorldOfMoreThanEightHostsIsOneUnlessItIsSetOtherwise) {
+  const auto children_of_rank_0 = [](int hosts, std::optional<int> fanout) {
+    return StarAndMesh({.size = 2 * hosts, .ranks_per_host = 2, .fanout = fanout}).children(0);
+  };
+  EXPECT_EQ(children_of_rank_0(8, {}), 15);
+  EXPECT_EQ(children_of_rank_0(9, {}), 9);
+  EXPECT_EQ(children_of_rank_0(40, {}), 17);
+  EXPECT_EQ(children_of_rank_0(40, 0), 79);
+  EXPECT_EQ(children_of_rank_0(40, 3), 4);
+}
 
 // --- a rank that comes late
 
@@ -94,11 +106,24 @@ TEST(Tree, RankZeroLearnsWhoWaitsForWhomAndLateRankWaitsForNothing) {
 
 // --- as in a star, by seed
 
-// What the ranks of one seed ask for: a pure function of it.
+enum class Hosts { kFew, kMany };
+
+// What the ranks of one seed ask for: a pure function of it. Worlds of many hosts have more than eight, and most of
+// them choose their tree themselves.
 class Program {
  public:
-  explicit Program(uint64_t seed) : random_(seed) {
-    layout = {.size = pick(2, 24), .ranks_per_host = pick(1, 4), .hosts_per_rack = 4, .fanout = pick(1, 3)};
+  Program(uint64_t seed, Hosts hosts) : random_(seed) {
+    if (hosts == Hosts::kFew) {
+      layout = {.size = pick(2, 24), .ranks_per_host = pick(1, 4), .hosts_per_rack = 4, .fanout = pick(1, 3)};
+    } else {
+      const int ranks_per_host = pick(1, 4);
+      layout = {.size = pick(9, 40) * ranks_per_host - pick(0, ranks_per_host - 1),
+                .ranks_per_host = ranks_per_host,
+                .hosts_per_rack = 4};
+      if (pick(0, 3) == 0) {
+        layout.fanout = pick(1, 20);
+      }
+    }
     jitter = 0.2 * pick(0, 4);
     for (int step = 0; step < 30; ++step) {
       add_step(step);
@@ -113,6 +138,8 @@ class Program {
       world.network().call([&world, &each] { world.submit(each.rank, each.request); }, each.at_ns);
     }
   }
+  int pick(int from, int to) { return std::uniform_int_distribution<int>(from, to)(random_); }
+
   // Empty, or what is wrong with what has become of it.
   std::string judge(const StarAndMesh& world) const {
     if (!world.broken().empty()) {
@@ -137,8 +164,6 @@ class Program {
     int64_t at_ns;
     Request request;
   };
-
-  int pick(int from, int to) { return std::uniform_int_distribution<int>(from, to)(random_); }
 
   // Each step has half a second, and a few names come again, so that some have bits. Ranks come when they come.
   void add_step(int step) {
@@ -210,8 +235,8 @@ bool agree(const std::vector<std::string>& one, const std::vector<std::string>& 
   return common(one, of_other) == common(other, of_one);
 }
 
-std::string run_seed(uint64_t seed, const Network::Cut& cut = nullptr) {
-  const Program program(seed);
+std::string run_seed(uint64_t seed, Hosts hosts, const Network::Cut& cut = nullptr) {
+  const Program program(seed, hosts);
   StarAndMesh tree(program.layout, seed, {.jitter = program.jitter});
   Layout of_star = program.layout;
   of_star.fanout = 0;
@@ -246,7 +271,167 @@ uint64_t seeds() {
 
 TEST(Tree, SameComesOfEachSeedAsInStar) {
   for (uint64_t seed = 0; seed < seeds(); ++seed) {
-    ASSERT_EQ(run_seed(seed), "") << "seed " << seed;
+    ASSERT_EQ(run_seed(seed, Hosts::kFew), "") << "seed " << seed;
+  }
+}
+
+TEST(Tree, SameComesOfEachSeedOfManyHostsAsInStar) {
+  for (uint64_t seed = 0; seed < seeds(); ++seed) {
+    ASSERT_EQ(run_seed(seed, Hosts::kMany), "") << "seed " << seed;
+  }
+}
+
+// --- a rank dies
+
+constexpr int64_t kLatestNews = 300 * kMillisecond;
+
+// The world whose ranks are those of a layout that still live.
+class NextWorld {
+ public:
+  NextWorld(const Layout& before, const std::set<int>& dead) {
+    std::map<int, int> leaders;  // by host
+    for (int rank = 0; rank < before.size; ++rank) {
+      if (!dead.contains(rank)) {
+        const int next = static_cast<int>(hosts_.size());
+        hosts_.push_back(leaders.emplace(before.host_of(rank), next).first->second);
+      }
+    }
+    layout_ = before;
+    layout_.size = static_cast<int>(hosts_.size());
+  }
+  // Empty, or what is wrong with some barriers that its ranks do.
+  std::string try_barriers() const {
+    StarAndMesh world(layout_, 0, {}, 1.0, [this](int, std::vector<int>& hosts) { hosts = hosts_; });
+    const std::string wrong = wrong_in_barriers(world, 3);
+    return wrong.empty() ? "" : "in the next world: " + wrong;
+  }
+
+ private:
+  Layout layout_;
+  std::vector<int> hosts_;
+};
+
+// Kills a rank at a message of agreement, before it is sent or before it has come. Oracles let further messages be
+// lost.
+class Killer {
+ public:
+  enum class Victim { kSender, kReceiver };
+
+  Killer(StarAndMesh& world, int at_message, Victim victim, const Network::Cut& lost = nullptr) : world_(world) {
+    world.network().set_cut([this, at_message, victim, lost](int from, int to, const Message& message, int64_t now_ns) {
+      if (lost && lost(from, to, message, now_ns)) {
+        return true;
+      }
+      const bool is_agreement = message.kind == MessageKind::kReady || message.kind == MessageKind::kDecision;
+      if (is_agreement && messages_++ == at_message) {
+        dead_ = victim == Victim::kSender ? from : to;
+        at_ns_ = now_ns;
+        world_.network().call([this] { world_.kill(dead_); }, now_ns);
+        return victim == Victim::kSender;
+      }
+      return false;
+    });
+  }
+  int messages() const { return messages_; }
+  bool has_killed() const { return dead_ >= 0; }
+
+  // Empty, or what is wrong with the survivors.
+  std::string judge(const Layout& layout) const {
+    if (!world_.broken().empty()) {
+      return world_.broken();
+    }
+    const int first = dead_ == 0 ? 1 : 0;
+    for (int rank = 0; rank < layout.size; ++rank) {
+      if (rank == dead_) {
+        continue;
+      }
+      const std::string name = "rank " + std::to_string(rank);
+      const auto& cause = world_.cause(rank);
+      if (!cause || cause->rank != dead_) {
+        return name + (cause ? " blames rank " + std::to_string(cause->rank) : " goes on");
+      }
+      if (world_.ended_ns(rank) > at_ns_ + kLatestNews) {
+        return name + " heard of it late";
+      }
+      if (!agree(numbered(world_.done(rank)), numbered(world_.done(first)))) {
+        return name + " has another order than rank " + std::to_string(first);
+      }
+    }
+    return NextWorld(layout, {dead_}).try_barriers();
+  }
+
+ private:
+  StarAndMesh& world_;
+  int messages_ = 0;
+  int dead_ = -1;
+  int64_t at_ns_ = 0;
+};
+
+// Lets all ranks do some barriers, one of which some ranks come late to, and kills one at that message. Empty: all is
+// as it must be.
+std::string kill_at(const Layout& layout, int message, Killer::Victim victim, int& messages,
+                    const Network::Cut& lost = nullptr) {
+  StarAndMesh world(layout, 0, {.jitter = 0.2});
+  world.form_at_once();
+  world.leave_after_end(0);
+  const Killer killer(world, message, victim, lost);
+  for (int barrier = 0; barrier < 4; ++barrier) {
+    for (int rank = 0; rank < layout.size; ++rank) {
+      const bool is_late = barrier == 2 && rank % 5 == 1;
+      world.network().call([&world, rank] { world.submit(rank, "barrier"); },
+                           barrier * kSecond + (is_late ? 3 * kHold / 2 : 0) + rank * kMicrosecond);
+    }
+  }
+  world.network().run(5 * kSecond);
+  messages = killer.messages();
+  return killer.has_killed() ? killer.judge(layout) : "";
+}
+
+class Kills : public ::testing::TestWithParam<Layout> {};
+
+TEST_P(Kills, SurvivorsOfDeathAtEachMessageAgreeAndFormNextWorld) {
+  int messages = 0;
+  ASSERT_EQ(kill_at(GetParam(), INT32_MAX, Killer::Victim::kSender, messages), "");
+  ASSERT_GE(messages, 8 * (GetParam().size - 1));
+  for (const auto victim : {Killer::Victim::kSender, Killer::Victim::kReceiver}) {
+    for (int message = 0, of = messages; message < of; ++message) {
+      ASSERT_EQ(kill_at(GetParam(), message, victim, messages), "")
+          << (victim == Killer::Victim::kSender ? "the sender" : "the receiver") << " of message " << message;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Kills,
+                         ::testing::Values(Layout{.size = 9, .ranks_per_host = 1},
+                                           Layout{.size = 18, .ranks_per_host = 2},
+                                           Layout{.size = 36, .ranks_per_host = 2},
+                                           Layout{.size = 20, .ranks_per_host = 2, .fanout = 2}),
+                         [](const auto& info) {
+                           return std::to_string(info.param.size) + "_ranks_on_" + std::to_string(info.param.hosts()) +
+                                  "_hosts_" + (info.param.fanout ? "two_below" : "as_usual");
+                         });
+
+// The rank dies at one of the messages that the program has without a death.
+std::string run_seed_with_death(uint64_t seed) {
+  Program program(seed, Hosts::kMany);
+  StarAndMesh alive(program.layout, seed, {.jitter = program.jitter});
+  program.begin(alive);
+  alive.network().run(20 * kSecond);
+  const auto messages = static_cast<int>(alive.counts().up + alive.counts().down);
+
+  StarAndMesh world(program.layout, seed, {.jitter = program.jitter});
+  world.form_at_once();
+  world.leave_after_end(program.pick(0, 1) * kMillisecond);
+  const auto victim = program.pick(0, 1) == 0 ? Killer::Victim::kSender : Killer::Victim::kReceiver;
+  const Killer killer(world, program.pick(0, messages * 9 / 10), victim);
+  program.begin(world);
+  world.network().run(20 * kSecond);
+  return killer.has_killed() ? killer.judge(program.layout) : "nobody has died";
+}
+
+TEST(Tree, SurvivorsOfEachSeedOfManyHostsAgreeAndFormNextWorld) {
+  for (uint64_t seed = 0; seed < seeds(); ++seed) {
+    ASSERT_EQ(run_seed_with_death(seed), "") << "seed " << seed;
   }
 }
 
@@ -255,7 +440,7 @@ TEST(Tree, SameComesOfEachSeedAsInStar) {
 int found(const Network::Cut& cut) {
   int wrong = 0;
   for (uint64_t seed = 0; seed < 20; ++seed) {
-    wrong += run_seed(seed, cut).empty() ? 0 : 1;
+    wrong += run_seed(seed, Hosts::kFew, cut).empty() ? 0 : 1;
   }
   return wrong;
 }
@@ -274,6 +459,15 @@ TEST(TreeOracles, FindDecisionThatIsNotPassedOn) {
               return message.kind == MessageKind::kDecision && from != 0 && ++decisions % 10 == 0;
             }),
             5);
+}
+
+TEST(TreeOracles, FindSurvivorThatGoesOn) {
+  int messages = 0;
+  const auto tells_rank_5 = [](int, int to, const Message& message, int64_t) {
+    return to == 5 && (message.kind == MessageKind::kControl || message.kind == MessageKind::kEnd);
+  };
+  EXPECT_EQ(kill_at({.size = 18, .ranks_per_host = 2}, 40, Killer::Victim::kSender, messages), "");
+  EXPECT_NE(kill_at({.size = 18, .ranks_per_host = 2}, 40, Killer::Victim::kSender, messages, tells_rank_5), "");
 }
 
 TEST(TreeOracles, FindRankThatMiscountsItsSubtree) {

@@ -14,7 +14,7 @@
 
 namespace farandole::testing {
 
-inline constexpr int kMostGpus = 4;
+inline constexpr int kMostGpus = 12;
 
 // The devices of this process are made when the driver is used for the first time.
 class Gpus : public ::testing::Test {

@@ -17,7 +17,9 @@ namespace farandole::testing {
 // Runs body(rank, engine) on all ranks of one world, each in a thread; then all leave in good order.
 inline void in_world(Kind kind, int size, engine::EngineSettings settings,
                      const std::function<void(int, engine::Engine&)>& body) {
-  settings.agreement_fanout = kind == Kind::kTree ? 1 : settings.agreement_fanout;
+  if (kind == Kind::kTree) {
+    settings.agreement_fanout = 1;
+  }
   Meshes meshes(kind, size);
   on_all_ranks(size, [&](int rank) {
     engine::Engine engine(settings);

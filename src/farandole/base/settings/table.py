@@ -202,9 +202,15 @@ class Settings:
     spin_seconds: float = setting(0.0, float, "a number of seconds", engine=True)
     """Seconds that a wait polls before it sleeps. 0 is the default of 20 microseconds; a negative value disables
     polling."""
-    agreement_fanout: int = setting(0, values.count, "a number that is not negative", engine=True)
-    """Experimental: number of hosts to which each host passes on what is agreed, over a tree of hosts. 0: there is no
-    tree, and rank 0 tells all workers itself. The same on all workers."""
+    agreement_fanout: int | None = setting(
+        None,
+        values.count,
+        "a number that is not negative",
+        unset="16 in worlds of more than 8 hosts, otherwise 0",
+        engine=True,
+    )
+    """Largest number of hosts to which each host passes on what is agreed, over a tree of hosts. 0: there is no tree,
+    and rank 0 tells all workers itself. The same on all workers."""
     thread_affinity: tuple[int, ...] = setting(
         (), values.cores, "numbers of cores, separated by commas", "HOROVOD_THREAD_AFFINITY"
     )
