@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "engine/formation_tally.h"
+#include "engine/member_set.h"
 #include "engine/messages.h"
 #include "engine/response_cache.h"
 
@@ -57,11 +58,25 @@ class Coordinator {
   bool something_waits() const noexcept { return open_tallies_ > 0; }
 
  private:
+  // When the ranks of one report were ready: the last one then, and the others, as far as anybody knows, at first.
+  struct Times {
+    int64_t first_ns;
+    int64_t last_ns;
+    int last_rank;
+
+    int64_t of(int rank) const noexcept { return rank == last_rank ? last_ns : first_ns; }
+  };
+  // The ranks of one report, all of them members of a group.
+  struct Reporters {
+    const RankSet& ranks;
+    std::vector<MemberSet::Range> indexes;
+    Times times;
+  };
   // One name of one group, from the first report until no rank is waited for.
   struct Tally {
-    std::vector<bool> reported;  // by member index
-    std::vector<bool> awaited;   // by member index: which ones must report; empty: all
-    size_t count = 0;            // of `reported`
+    MemberSet reported;
+    std::vector<bool> awaited;  // by member index: which ones must report; empty: all
+    size_t count = 0;           // of `reported`
     size_t needed = 0;
     std::map<int, Signature> in_full;  // of the members that did not report the known bit
     std::string refusal;               // why it cannot run, if that is known already
@@ -69,7 +84,7 @@ class Coordinator {
     int64_t last_ready_ns = 0;         // when the last one was
     int last_rank = -1;                // which one that was
 
-    bool awaits(size_t index) const { return !reported[index] && (awaited.empty() || awaited[index]); }
+    bool awaits(size_t index) const { return !reported.contains(index) && (awaited.empty() || awaited[index]); }
   };
   using Tallies = std::unordered_map<std::string, Tally>;
   // A name for which no rank is waited for any more: one that all have reported as this bit, or one with its tally.
@@ -101,13 +116,17 @@ class Coordinator {
     int64_t last_ready_ns = INT64_MIN;
   };
 
-  void receive_at(int rank, const Ready& ready, int64_t ready_ns, const Heard& heard);
+  void receive_of(const RankSet& ranks, const Ready& ready, const Times& times, const Heard& heard);
+  void receive_known(const Ready::Known& known, const RankSet& ranks, const Times& times, const Heard& heard);
+  void receive_fresh(const Ready::New& fresh, int rank, int64_t ready_ns, const Heard& heard);
+  // Throws Error(kInternal) unless all of them are members.
+  static Reporters reporters(const GroupState& group, uint32_t id, const RankSet& ranks, const Times& times);
   void report(uint32_t group_id, GroupState& group, int rank, const std::string& name, const Signature& signature,
               bool in_full, int64_t ready_ns);
-  // The same for a bit, when no rank can have reported its name otherwise.
-  bool report_bit(uint32_t group_id, GroupState& group, int rank, uint32_t bit, int64_t ready_ns);
-  // Notes that a member is ready, and when.
-  void note(Tally& tally, size_t index, int rank, int64_t ready_ns) const;
+  // The same for a bit, of all reporters at once, if no rank can have reported its name otherwise.
+  bool report_bit(uint32_t group_id, GroupState& group, const Reporters& reporters, uint32_t bit);
+  // Adjusts the times and the count of a tally: so many more members are ready, and since when.
+  static void note(Tally& tally, int members, const Times& times);
   // Gives the name a tally of its own, whichever ranks have reported it as a bit.
   void spell_out(GroupState& group, uint32_t bit);
   void spell_out_all(GroupState& group);

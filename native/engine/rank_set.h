@@ -26,6 +26,8 @@ class RankSet {
   int lowest() const noexcept { return ranges_.front().first; }
   int highest() const noexcept { return ranges_.back().last; }
   bool contains(int rank) const noexcept;
+  // Ascending; between two of them at least one rank is missing.
+  const std::vector<Range>& ranges() const noexcept { return ranges_; }
   // False, and unchanged, when some of them are in it already.
   bool add(const RankSet& others);
 
@@ -41,7 +43,7 @@ class RankSet {
   bool operator==(const RankSet&) const = default;
 
  private:
-  std::vector<Range> ranges_;  // ascending; between two of them at least one rank is missing
+  std::vector<Range> ranges_;
   int size_ = 0;
 };
 

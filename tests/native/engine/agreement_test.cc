@@ -3,6 +3,7 @@
 
 #include <bit>
 
+#include "base/error.h"
 #include "engine/coordinator.h"
 #include "engine/events.h"
 #include "engine/fusion.h"
@@ -391,6 +392,106 @@ TEST(Coordinator, LeavingEndsTheWorldInTwoSteps) {
   const auto gone = coordinator.decide();
   ASSERT_EQ(gone.size(), 1U);
   EXPECT_EQ(gone[0].type, Decision::Type::kGone);
+}
+
+// --- reports of many ranks
+
+Report of_ranks(int first, int last, Ready ready) {
+  return {RankSet::from_pairs({first, last}), last, ready.age_ns, std::move(ready)};
+}
+
+TEST(MemberSet, RangesOfAnyLengthAreAddedOnce) {
+  for (const MemberSet::Range range : {MemberSet::Range{0, 0}, {63, 64}, {5, 62}, {64, 127}, {1, 199}, {0, 199}}) {
+    MemberSet set;
+    set.reset(200);
+    ASSERT_TRUE(set.add(range));
+    for (size_t index = 0; index < 200; ++index) {
+      EXPECT_EQ(set.contains(index), index >= range.first && index <= range.last) << index;
+    }
+    EXPECT_FALSE(set.add(range));
+    EXPECT_FALSE(set.add({range.last, 199}));
+    EXPECT_EQ(set.contains(199), range.last == 199) << "unchanged";
+    set.reset(200);
+    EXPECT_FALSE(set.contains(range.first));
+  }
+}
+
+// A world in which "x" has bit 0.
+class CoordinatorOfTwoHundred : public ::testing::Test {
+ protected:
+  static constexpr int kSize = 200;
+
+  CoordinatorOfTwoHundred() {
+    agree(coordinator_, kSize, fresh("x", tensor({4})));
+    agree(coordinator_, kSize, fresh("x", tensor({4})));
+  }
+
+  Coordinator coordinator_{kSize};
+};
+
+TEST_F(CoordinatorOfTwoHundred, ReportCountsForAllItsRanks) {
+  coordinator_.receive(of_ranks(0, 99, known(0)));
+  coordinator_.receive(of_ranks(101, 199, known(0)));
+  EXPECT_TRUE(coordinator_.decide().empty());
+  ASSERT_EQ(coordinator_.waiting().size(), 1U);
+  EXPECT_EQ(coordinator_.waiting()[0].missing, std::vector<int>{100});
+  coordinator_.receive(100, known(0));
+  const auto decisions = coordinator_.decide();
+  ASSERT_EQ(decisions.size(), 1U);
+  EXPECT_EQ(bits_of(decisions[0].known), std::vector<uint32_t>{0});
+}
+
+TEST_F(CoordinatorOfTwoHundred, LastRankOfReportIsLastOne) {
+  Report first = of_ranks(0, 98, known(0));
+  first.last_rank = 7;
+  first.first_age_ns = 50;
+  first.ready.age_ns = 10;
+  coordinator_.receive(first, 100);
+  Report second = of_ranks(99, 199, known(0));
+  second.first_age_ns = 90;
+  second.ready.age_ns = 30;
+  coordinator_.receive(second, 105);
+  const Decision decision = coordinator_.decide(200).at(0);
+  EXPECT_EQ(decision.last_rank, 7);
+  EXPECT_EQ(decision.settling_ns, 110);
+}
+
+TEST_F(CoordinatorOfTwoHundred, RankThatAsksTwiceIsNonsense) {
+  coordinator_.receive(of_ranks(0, 99, known(0)));
+  EXPECT_THROW(coordinator_.receive(of_ranks(99, 120, known(0))), base::Error);
+}
+
+TEST_F(CoordinatorOfTwoHundred, RangeWithRankThatIsNoMemberIsNonsense) {
+  const auto added = agree(coordinator_, kSize, fresh("g", tensor({1, 2, 4}, Kind::kAddGroup)));
+  const auto group = static_cast<uint32_t>(added.agreed.at(0).sizes.at(0));
+  for (int time = 0; time < 2; ++time) {
+    coordinator_.receive(of_ranks(1, 2, fresh("y", tensor({4}), group)));
+    coordinator_.receive(4, fresh("y", tensor({4}), group));
+    ASSERT_EQ(coordinator_.decide().size(), 1U);
+  }
+  coordinator_.receive(of_ranks(1, 2, known(0, group)));
+  EXPECT_THROW(coordinator_.receive(of_ranks(3, 4, known(0, group))), base::Error);
+  EXPECT_THROW(coordinator_.receive(of_ranks(2, 4, known(0, group))), base::Error);
+  coordinator_.receive(4, known(0, group));
+  EXPECT_EQ(coordinator_.decide().size(), 1U);
+}
+
+TEST_F(CoordinatorOfTwoHundred, ReportOfBitGoesWithRanksThatDifferAndRanksThatHaveJoined) {
+  coordinator_.receive(of_ranks(0, 99, known(0)));
+  coordinator_.receive(150, fresh("x", tensor({5})));
+  coordinator_.receive(of_ranks(100, 149, known(0)));
+  coordinator_.receive(of_ranks(151, 199, known(0)));
+  const auto refused = coordinator_.decide();
+  ASSERT_EQ(refused.at(0).refused.size(), 1U);
+  EXPECT_EQ(refused[0].refused[0].asked.size(), static_cast<size_t>(kSize));
+
+  coordinator_.receive(of_ranks(0, 99, known(0)));
+  coordinator_.receive(3 * kSize / 4, fresh("join", tensor({}, Kind::kJoin)));
+  coordinator_.receive(of_ranks(100, 149, known(0)));
+  coordinator_.receive(of_ranks(151, 199, known(0)));
+  const auto decisions = coordinator_.decide();
+  ASSERT_EQ(decisions.size(), 1U);
+  EXPECT_EQ(decisions[0].absent, std::vector<int32_t>{150});
 }
 
 using Plan = std::vector<std::vector<size_t>>;
