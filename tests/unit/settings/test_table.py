@@ -141,6 +141,7 @@ def test_engine_settings_match_the_engine_options():
         "link_chunk_bytes",
         "mpi_library",
         "nccl_library",
+        "agreement_fanout",
     }
     wanted = {"chunk_bytes": "4096", "stall_warning_seconds": "2.5", "autotune": "1", "failure_deadline": "5"}
     assert wanted.items() <= given.items()
