@@ -87,7 +87,8 @@ def main(where: str, program: str, words: list[str]) -> int:
     with (folder / "calls").open("a") as calls:
         print(program, *words, file=calls)
     if (folder / "down").exists():
-        print(f"{program}: error: Unable to contact slurm controller (connect failure)", file=sys.stderr)
+        reason = (folder / "down").read_text() or "Unable to contact slurm controller (connect failure)"
+        print(f"{program}: error: {reason}", file=sys.stderr)
         return 1
     return {"sbatch": sbatch, "squeue": squeue, "scontrol": scontrol, "scancel": scancel}[program](folder, words)
 

@@ -109,4 +109,4 @@ def test_a_port_that_is_taken_costs_the_metrics_and_not_the_training(open_world:
 
         ((size, said),) = world.run(start)
     assert size == 1
-    assert "training goes on without metrics" in said
+    assert "Training goes on without metrics." in said

@@ -168,13 +168,17 @@ def test_killed_runner_ends_fixed_job_but_not_elastic_job(bench: QueueBench) -> 
 
 def test_wrong_command_lines_are_refused_with_hint(bench: QueueBench) -> None:
     code, _, err = bench.ask("jobs", "--on", "queue")
-    assert code == 2 and err.startswith(f"error: the queue in {bench.state} does not answer")
+    assert code == 2 and err.startswith(f"error: there is no queue in {bench.state}\nhint: start one: ")
     code, _, err = bench.ask("queue", "start")
     assert code == 2 and err.startswith("error: the queue has no hosts\nhint: farandole queue start --hosts")
     bench.start()
     assert "a queue runs in" in bench.ask("queue", "start", "--hosts", "localhost:1")[2]
     code, _, err = bench.ask("submit", "-np", "9", "--", "true")
     assert code == 2 and err.startswith("error: 9 workers can never run here: there are 4 slots (localhost:4)\nhint: ")
+    code, _, err = bench.ask("queue", "backup", "/nowhere/queue.db")
+    assert code == 2 and err.startswith(
+        "error: /nowhere/queue.db cannot be written: No such file or directory\nhint: name a"
+    )
     assert "there is no queue vison" in bench.ask("submit", "--queue", "vison", "--", "true")[2]
     assert "did you mean policy?" in bench.ask("queue", "config", "polcy=rr")[2]
     assert "did you mean start?" in bench.ask("queue", "sart")[2]

@@ -32,6 +32,14 @@ def test_missing_script_is_an_error_before_the_queue_is_asked(tmp_path: Path) ->
         assert refused(lambda ask=ask: ask(spec)).startswith("BadSpec: there is no script 'train.py' (in ")
 
 
+def test_no_queue_was_ever_started_there_is_an_error_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a daemon that may be about to start again is waited for."""
+    monkeypatch.setattr("time.sleep", lambda _: pytest.fail("it waits"))
+    nowhere = tmp_path / "nowhere"
+    said = refused(lambda: QueueClient(nowhere, {}).cluster())
+    assert said.startswith(f"Unreachable: there is no queue in {nowhere} | start one: farandole queue start --hosts")
+
+
 class Chatty(QueueClient):
     """A client of a queue whose job `a` has had one attempt, and prints in its second one without an end."""
 

@@ -7,6 +7,7 @@ import pytest
 from farandole.base.settings.table import SETTINGS, Settings
 from farandole.errors import SettingError
 from farandole.worker.core import binding
+from farandole.worker.core.engine import Engine
 
 
 def test_an_empty_environment_gives_the_defaults():
@@ -118,7 +119,21 @@ def test_silence_limit_is_longer_in_jobs_of_fixed_size():
         ("FARANDOLE_ROSTER", "10.0.0.1:0", "host:port"),
         ("FARANDOLE_ROSTER", "10.0.0.1:65536", "host:port"),
         ("HOROVOD_STALL_CHECK_TIME_SECONDS", "-1", "a number of seconds"),
-        ("HOROVOD_STALL_CHECK_DISABLE", "maybe", "0 or 1"),
+        ("HOROVOD_STALL_CHECK_DISABLE", "maybe", "0 or 1 (default: 0)"),
+        ("FARANDOLE_START_TIMEOUT", "-1", "a number of seconds above 0 (default: 30)"),
+        ("FARANDOLE_START_TIMEOUT", "1e12", "a number of seconds above 0, at most 1000000000 (default: 30)"),
+        ("HOROVOD_STALL_CHECK_TIME_SECONDS", "inf", "a number of seconds, at most 1000000000 (default: 60)"),
+        ("FARANDOLE_FUSION_THRESHOLD", str(1 << 63), "a number of bytes, at most 9223372036854775807"),
+        ("FARANDOLE_CHECK_PARAMETERS", str(1 << 70), "a number of steps"),
+        ("FARANDOLE_ELASTIC_STATE_AT_ONCE", str(1 << 70), "a number of bytes"),
+        ("FARANDOLE_TIMELINE_LIMIT_MB", str(1 << 70), "a number of megabytes"),
+        ("FARANDOLE_AUTOTUNE_WARMUP_SAMPLES", str(1 << 31), "a number of samples"),
+        ("FARANDOLE_AUTOTUNE_MAX_SAMPLES", str(1 << 31), "a number of samples above 0"),
+        ("FARANDOLE_AGREEMENT_FANOUT", str(1 << 31), "a number that is not negative"),
+        ("FARANDOLE_SPIN_SECONDS", "inf", "a number of seconds"),
+        ("FARANDOLE_SPIN_SECONDS", "nan", "a number of seconds"),
+        ("FARANDOLE_LISTEN", "localhost", "IP addresses in numbers"),
+        ("FARANDOLE_LISTEN", "10.0.0.1;10.0.0.2", "IP addresses in numbers"),
     ],
 )
 def test_a_bad_value_names_the_variable_the_value_and_what_it_should_be(variable, value, expected):
@@ -126,6 +141,27 @@ def test_a_bad_value_names_the_variable_the_value_and_what_it_should_be(variable
         Settings.from_environment({variable: value})
     text = str(caught.value)
     assert variable in text and repr(value) in text and expected in text
+
+
+def test_every_setting_that_the_engine_refuses_is_refused_before_and_with_its_variable():
+    """The engine's own errors do not name variables. Here it has every number that the table takes."""
+    for name, row in SETTINGS.items():
+        for text in ("-1", "0", str((1 << 31) - 1), str((1 << 63) - 1), "1e400", "-0.5", "words"):
+            try:
+                settings = Settings.from_environment({row.variables[0]: text})
+            except SettingError as error:
+                assert row.variables[0] in str(error)
+                continue
+            if not row.engine or name in RESERVES or (isinstance(row.parse(text), str) and name != "algorithm"):
+                continue
+            try:
+                Engine(binding.load(), settings)
+            except SettingError as error:
+                assert row.variables[0] in str(error)
+
+
+# A number that is valid but too large for this machine is an error of its memory.
+RESERVES = {"arena_bytes", "staging_bytes"}
 
 
 def test_engine_settings_match_the_engine_options():

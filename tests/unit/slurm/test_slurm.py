@@ -443,13 +443,20 @@ def test_invalid_requests_are_refused_with_hint(jobs: BatchJobs, do: Callable[[B
         do(jobs)
 
 
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "Unable to contact slurm controller (connect failure)",
+        "resolve_ctls_from_dns_srv: res_nsearch error: Unknown host",  # There is no slurm.conf.
+    ],
+)
 def test_unresponsive_slurm_is_an_error(
-    slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], reason: str
 ) -> None:
-    (slurm.folder / "down").touch()
+    (slurm.folder / "down").write_text(reason)
     assert main(["jobs", "--on", "slurm"]) == 2
     said = capsys.readouterr().err
-    assert "error: squeue: Unable to contact slurm controller" in said and "hint: check that Slurm is running" in said
+    assert f"error: squeue: {reason}\nhint: check that Slurm is running" in said
     monkeypatch.setenv("PATH", "/nowhere")
     assert main(["jobs", "--on", "slurm"]) == 2
     assert "error: squeue is not on the PATH" in capsys.readouterr().err

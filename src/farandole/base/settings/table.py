@@ -43,7 +43,7 @@ class Settings:
     """A text that distinguishes this job from others of the same user, for jobs whose launcher provides none."""
     rank: int = setting(0, values.count, "a rank")
     """The number by which the roster knows this worker."""
-    listen: str = setting("", values.text, "addresses, separated by commas", engine=True)
+    listen: str = setting("", values.addresses, "IP addresses in numbers, separated by commas", engine=True)
     """Addresses on which workers of other hosts can reach this worker. Empty: only workers of this host or, if another
     launcher has started workers on several hosts, all addresses of `network`."""
     network: tuple[str, ...] = setting((), values.names, "interfaces, addresses or networks, separated by commas")
@@ -116,7 +116,7 @@ class Settings:
     )
     """Table (CSV) into which rank 0 writes every sample that autotuning takes."""
     autotune_warmup_samples: int = setting(
-        3, values.count, "a number of samples", "HOROVOD_AUTOTUNE_WARMUP_SAMPLES", engine=True
+        3, values.small_count, "a number of samples", "HOROVOD_AUTOTUNE_WARMUP_SAMPLES", engine=True
     )
     """Samples at the beginning that are not counted."""
     autotune_steps_per_sample: int = setting(
@@ -199,12 +199,12 @@ class Settings:
         None, values.positive_seconds, "a number of seconds above 0", unset="5; in elastic jobs 1", engine=True
     )
     """Seconds of silence after which a worker counts as lost."""
-    spin_seconds: float = setting(0.0, float, "a number of seconds", engine=True)
+    spin_seconds: float = setting(0.0, values.any_seconds, "a number of seconds", engine=True)
     """Seconds that a wait polls before it sleeps. 0 is the default of 20 microseconds; a negative value disables
     polling."""
     agreement_fanout: int | None = setting(
         None,
-        values.count,
+        values.small_count,
         "a number that is not negative",
         unset="16 in worlds of more than 8 hosts, otherwise 0",
         engine=True,
@@ -409,12 +409,13 @@ FLAGS = {row.flag.name: row for row in SETTINGS.values() if row.flag is not None
 def _parse(row: Setting, variable: str, text: str) -> Any:
     try:
         return row.parse(text)
-    except (ValueError, KeyError):
+    except (ValueError, KeyError) as error:
         # The secret is the one value that must not get into a log.
         shown = "a value" if row.name == "secret" else repr(text)
-        default = "" if row.default in (None, "", b"") else f" (default: {row.default})"
+        default = "" if row.default in (None, "", b"") else f" (default: {as_text(row.default)})"
+        limit = f", {error}" if isinstance(error, values.TooLarge) else ""
         raise SettingError(
-            f"{variable} is {shown}, but should be {row.expects}{default}. Correct it or unset it."
+            f"{variable} is {shown}, but should be {row.expects}{limit}{default}. Correct it or unset it."
         ) from None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import math
 
 from farandole.base.metrics.address import parse_metrics_address
@@ -14,6 +15,15 @@ RESUMES = ("auto", "never")
 BACKENDS = ("native", "mpi")
 GPU_MODES = ("auto", "nccl", "staged")
 LOG_FORMATS = ("text", "json")
+# The engine and messages between workers have whole numbers of 64 bits, and the engine has some of 32.
+MOST = (1 << 63) - 1
+MOST_SMALL = (1 << 31) - 1
+# About 30 years. The clocks of sockets and of the engine overflow at about ten times as much.
+MOST_SECONDS = 1_000_000_000
+
+
+class TooLarge(ValueError):
+    """A number is above the largest one that can be used; its text is `at most` that number."""
 
 
 def text(value: str) -> str:
@@ -22,33 +32,53 @@ def text(value: str) -> str:
 
 
 def count(value: str) -> int:
-    """Parse a whole number of at least 0."""
+    """Parse a whole number of at least 0 that fits into 63 bits."""
     number = int(value)
     if number < 0:
         raise ValueError("a number that is not negative")
+    if number > MOST:
+        raise TooLarge(f"at most {MOST}")
+    return number
+
+
+def small_count(value: str) -> int:
+    """Parse a whole number of at least 0 that fits into 31 bits."""
+    number = count(value)
+    if number > MOST_SMALL:
+        raise TooLarge(f"at most {MOST_SMALL}")
     return number
 
 
 def positive_count(value: str) -> int:
-    """Parse a whole number above 0."""
-    number = int(value)
-    if number <= 0:
+    """Parse a whole number above 0 that fits into 31 bits."""
+    number = small_count(value)
+    if number == 0:
         raise ValueError("a number above 0")
     return number
 
 
-def seconds(value: str) -> float:
-    """Parse a finite number of seconds of at least 0."""
+def any_seconds(value: str) -> float:
+    """Parse a number of seconds, which may be negative."""
     number = float(value)
-    if not math.isfinite(number) or number < 0:
+    if math.isnan(number):
+        raise ValueError("a number of seconds")
+    if abs(number) > MOST_SECONDS:
+        raise TooLarge(f"at most {MOST_SECONDS}")
+    return number
+
+
+def seconds(value: str) -> float:
+    """Parse a number of seconds of at least 0."""
+    number = any_seconds(value)
+    if number < 0:
         raise ValueError("a number of seconds that is not negative")
     return number
 
 
 def positive_seconds(value: str) -> float:
-    """Parse a finite number of seconds above 0."""
-    number = float(value)
-    if not math.isfinite(number) or number <= 0:
+    """Parse a number of seconds above 0."""
+    number = any_seconds(value)
+    if number <= 0:
         raise ValueError("a number of seconds above 0")
     return number
 
@@ -69,6 +99,13 @@ def cores(value: str) -> tuple[int, ...]:
 def names(value: str) -> tuple[str, ...]:
     """Parse names, separated by commas."""
     return tuple(name.strip() for name in value.split(",") if name.strip())
+
+
+def addresses(value: str) -> str:
+    """Check IP addresses in numbers, separated by commas."""
+    for address in filter(None, value.split(",")):
+        ipaddress.ip_address(address)
+    return value
 
 
 def roster(value: str) -> str:

@@ -122,6 +122,14 @@ class Parser(argparse.ArgumentParser):
         meant = did_you_mean(word, self._option_string_actions) if word.startswith("-") else ""
         self.error(f"unrecognized arguments: {' '.join(unknown)}", meant)
 
+    def refuse_empty(self, option: str) -> NoReturn:
+        """Print that an option has an empty value, and exit."""
+        self.exit(
+            USAGE_ERROR,
+            f"error: the value of {option} is empty\n"
+            "hint: give a value, or omit the option; if the value is a variable of the shell, check that it is set\n",
+        )
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse a command line; options may come before, between and after the words of a list."""
         has_list = any(action.nargs == "*" for action in self._get_positional_actions())
@@ -140,6 +148,9 @@ class Parser(argparse.ArgumentParser):
         return super()._parse_optional(f"{arg_string}={alone}" if alone else arg_string)
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        if not arg_string and action.option_strings and action.default is None:
+            # It would count as not given: -H "$HOSTS" without HOSTS would start everything on this machine.
+            self.refuse_empty(_name_of(action))
         try:
             return super()._get_value(action, arg_string)
         except argparse.ArgumentError:

@@ -11,6 +11,8 @@ VARIABLE = "FARANDOLE_QUEUE"
 """Names the state directory of the queue that commands use."""
 SHARED_STATE = Path("/var/lib/farandole/queue")
 """The state directory of a queue that root runs for all users of a machine."""
+DATABASE = "queue.db"
+"""The file in the state directory of every queue that was ever started there."""
 
 
 def user_state(environment: Mapping[str, str]) -> Path:

@@ -21,7 +21,7 @@ from farandole.control.jobs.log_lines import of_rank
 from farandole.control.jobs.spec import JobSpec, to_dict
 from farandole.control.jobs.status import JobStatus, from_dict
 from farandole.control.queue import protocol
-from farandole.control.queue.address import VARIABLE, connect_socket, connection_error, find
+from farandole.control.queue.address import DATABASE, VARIABLE, connect_socket, connection_error, find
 from farandole.control.queue.protocol import LOG_BYTES, MESSAGE_LIMIT, QueueAnswer, QueueRequest
 
 TOKEN_VARIABLE = "FARANDOLE_QUEUE_TOKEN"
@@ -135,6 +135,11 @@ class QueueClient:
                     may_be_taken = isinstance(what, (protocol.Submit, protocol.ChangeJob))
                     return _exchange(sock, request)
             except (OSError, WireError) as error:
+                if isinstance(error, FileNotFoundError) and not (self.state / DATABASE).exists():
+                    raise Unreachable(
+                        f"there is no queue in {self.state}",
+                        "start one: farandole queue start --hosts h1:4,h2:4. Without a queue: --on local",
+                    ) from None
                 if isinstance(error, PermissionError) or time.monotonic() > deadline:
                     raise _unreachable(self.state, error, may_be_taken) from None
             time.sleep(_RETRY_EVERY)

@@ -24,7 +24,7 @@ from farandole.base.display.standard_output import discard_standard_output
 from farandole.base.wire.rendezvous import Measures
 from farandole.control.launcher.job.from_job import from_plain
 from farandole.control.queue.access import Access
-from farandole.control.queue.address import socket_of
+from farandole.control.queue.address import DATABASE, socket_of
 from farandole.control.queue.executor import Executor
 from farandole.control.queue.hosts import PROBE_SECONDS, Prober, is_here
 from farandole.control.queue.measures import measured_by, reports_of
@@ -54,7 +54,7 @@ class QueueDaemon:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._store = QueueStore(directory / "queue.db")
+        self._store = QueueStore(directory / DATABASE)
         self._state = QueueState(self._store)
         options = self._store.run_options()
         self._executor = Executor(directory / "attempts", self._store.launch, options)

@@ -107,7 +107,7 @@ class Server:
         except JobError as error:
             return refusal(error)
         except StoreError as error:
-            return refusal(Refused(str(error), "see the queue's log"))
+            return refusal(Refused(str(error), error.hint))
         except Exception as error:
             # The client must get an answer, and the daemon must survive: other users' jobs run.
             traceback.print_exc()

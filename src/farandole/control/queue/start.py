@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from farandole.control.jobs.errors import Refused
+from farandole.control.queue.address import DATABASE
 from farandole.control.queue.daemon import claim
 from farandole.control.queue.hosts import parse_queue_hosts
 from farandole.control.queue.model import NO_OPTIONS, QueueHost, RunOptions
@@ -33,7 +34,7 @@ def prepare(state: Path, hosts: str | None, policy: str | None, options: RunOpti
             f"a queue runs in {state} already", "farandole queue status shows it; for another queue: --state DIR"
         )
     try:
-        _write(state / "queue.db", new, policy, options)
+        _write(state / DATABASE, new, policy, options)
     except StoreError as error:
         raise Refused(str(error), "name another state directory: --state DIR") from None
     finally:

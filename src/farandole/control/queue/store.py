@@ -33,7 +33,15 @@ KEPT_EVENTS = 200
 
 
 class StoreError(RuntimeError):
-    """The database cannot be read or written."""
+    """The database cannot be read or written.
+
+    Attributes:
+        hint: the next step for the user.
+    """
+
+    def __init__(self, message: str, hint: str = "see the queue's log") -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 class QueueStore:
@@ -166,7 +174,10 @@ class QueueStore:
                 copy.close()
             draft.replace(path)
         except (sqlite3.Error, OSError) as error:
-            raise StoreError(f"{path} cannot be written: {error}") from None
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+            raise StoreError(
+                f"{path} cannot be written: {reason}", "name a file that the queue's daemon can write, on its machine"
+            ) from None
 
     def _put_jobs(self, jobs: Iterable[QueueJob]) -> None:
         rows = [(job.name, job.submitted, _text(job)) for job in jobs]

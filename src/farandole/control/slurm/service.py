@@ -46,5 +46,6 @@ class Slurm:
 
 def connect(environment: Mapping[str, str]) -> BatchJobs:
     """Return the service of this user's jobs on Slurm."""
-    programs = Programs(environment, "Slurm", "scontrol ping", ("Unable to contact", "Socket timed out"))
+    lost = ("Unable to contact", "Socket timed out", "resolve_ctls_from_dns_srv", "establish a configuration source")
+    programs = Programs(environment, "Slurm", "scontrol ping", lost)
     return BatchJobs(Slurm(), programs, environment)

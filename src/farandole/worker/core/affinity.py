@@ -27,7 +27,8 @@ def threads_on(core: int | None) -> Iterator[None]:
     earlier = os.sched_getaffinity(0)
     if core not in earlier:
         raise SettingError(
-            f"THREAD_AFFINITY names core {core}, but this process may use {sorted(earlier)}. Correct it or unset it."
+            f"FARANDOLE_THREAD_AFFINITY names core {core}, but this process may use {sorted(earlier)}. Correct it or "
+            "unset it."
         )
     os.sched_setaffinity(0, {core})
     try:

@@ -18,7 +18,7 @@ from farandole.base import nccl_library
 from farandole.base.request_kind import Kind
 from farandole.base.settings.table import Settings
 from farandole.base.wire.os_text import as_bytes
-from farandole.errors import FarandoleError, HorovodInternalError
+from farandole.errors import FarandoleError, HorovodInternalError, SettingError
 from farandole.worker.core.binding import ABI_VERSION, Library, NativeEvent, NativeSetting, NativeStats, NativeWorld
 from farandole.worker.core.gpu_stream import GpuStream
 from farandole.worker.core.status import Status, from_status
@@ -92,10 +92,18 @@ class Engine:
         self._pointer = ctypes.c_void_p()
         self._blocked_ns = 0
         self._generation = 0
+        self._check_algorithm(settings.algorithm)
         given = _native_settings(settings)
         library.farandole_log_copy_to(launcher_stderr())
         self._check(library.farandole_engine_create(ABI_VERSION, given, len(given), self._pointer))
         weakref.finalize(self, _destroy, library, self._pointer, os.getpid()).atexit = False
+
+    def _check_algorithm(self, name: str) -> None:
+        if name != "auto" and name not in (known := self.algorithms()):
+            raise SettingError(
+                f"FARANDOLE_ALGORITHM is {name!r}, but should be auto or one of {', '.join(dict.fromkeys(known))}. "
+                "Correct it or unset it."
+            )
 
     # --- worlds ------------------------------------------------------------------------------------------------
 

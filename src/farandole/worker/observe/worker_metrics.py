@@ -133,6 +133,10 @@ def serve_worker_metrics(session: Session, stalls: StallRecord) -> WorkerMetrics
     try:
         metrics.serve(MetricsEndpoint(address, metrics.read, settings.metrics_token))
     except MetricsUnavailable as error:
-        tell_user("warning", f"{error}; training goes on without metrics. {error.hint}.", world.rank)
+        tell_user(
+            "warning",
+            f"{error}. {error.hint[:1].upper()}{error.hint[1:]}. Training goes on without metrics.",
+            world.rank,
+        )
         return None
     return metrics

@@ -74,6 +74,13 @@ def test_script_that_cannot_be_started_is_an_error(tmp_path: Path) -> None:
         ask(ScriptHosts(str(path), None))
 
 
+@pytest.mark.parametrize("script", ["./missing.sh", "missing-program --all", " "])
+def test_script_that_does_not_exist_is_an_error_about_its_path(script: str) -> None:
+    with pytest.raises(SpecError, match="cannot be started: ") as caught:
+        asyncio.run(ScriptHosts(script, None).ask())
+    assert caught.value.hint == "check the path"
+
+
 def test_hanging_script_is_killed_with_its_children(tmp_path: Path) -> None:
     name = script(tmp_path / "hosts.sh", f"sleep 1000 & echo $! > {tmp_path}/pid; wait")
     told = tmp_path / "pid"

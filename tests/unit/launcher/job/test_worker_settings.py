@@ -37,8 +37,14 @@ def test_workers_read_requested_values() -> None:
 @pytest.mark.parametrize(
     ("asked", "why", "hint"),
     [
-        ({"transport": "pigeon"}, "transport is 'pigeon', expected one of auto, shm, tcp", "see --transport"),
-        ({"stall_warning_seconds": -1.0}, "expected a number of seconds", "see --stall-warning"),
+        ({"transport": "pigeon"}, "--transport is pigeon, but should be one of auto, shm, tcp", "see --transport"),
+        ({"stall_warning_seconds": -1.0}, "--stall-warning is -1, but should be a number of seconds", "see --stall-w"),
+        ({"fusion_threshold": -(1 << 20)}, "--fusion-threshold-mb is -1, but should be a number of MB", "see --fusion"),
+        (
+            {"start_timeout": 1e12},
+            "--start-timeout is 1e+12, but should be a number of seconds above 0, at",
+            "see --st",
+        ),
         ({"autotune_log": "x.csv"}, "--autotune-log-file logs nothing without autotuning", "add --autotune"),
         ({"timeline_mark_cycles": True}, "--timeline-mark-cycles marks nothing", "add --timeline FILE"),
     ],

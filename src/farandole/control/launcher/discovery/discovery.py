@@ -79,7 +79,7 @@ class ScriptHosts:
 
     def __init__(self, script: str, slots: int | None, timeout: float = ANSWER_SECONDS) -> None:
         self._script = script
-        self._command = [script] if os.path.exists(script) else shlex.split(script)
+        self._command = ([] if os.path.exists(script) else shlex.split(script)) or [script]
         self._slots = slots
         self._timeout = timeout
 
@@ -104,7 +104,9 @@ class ScriptHosts:
         except OSError as error:
             raise SpecError(
                 f"the host discovery script {self._script} cannot be started: {error.strerror}",
-                f"chmod +x {self._script}; its first line names its interpreter, such as #!/bin/sh",
+                f"chmod +x {self._script}; its first line names its interpreter, such as #!/bin/sh"
+                if os.path.exists(self._command[0])
+                else "check the path",
             ) from None
         try:
             return await asyncio.wait_for(process.wait(), self._timeout)

@@ -8,6 +8,7 @@ from typing import Any
 
 from farandole.base.settings.declaration import PREFIX, Setting, as_text
 from farandole.base.settings.table import SETTINGS
+from farandole.base.settings.values import TooLarge
 from farandole.errors import SpecError
 
 
@@ -32,9 +33,17 @@ def check_settings(asked: Mapping[str, Any]) -> None:
 def _check_value(row: Setting, value: Any) -> None:
     try:
         row.parse(as_text(value))
-    except (ValueError, KeyError):
-        hint = "" if row.flag is None else f"see --{row.flag.name} in farandole run --help"
-        raise SpecError(f"{row.name} is {value!r}, expected {row.expects}", hint) from None
+    except (ValueError, KeyError) as error:
+        limit = f", {error}" if isinstance(error, TooLarge) else ""
+        if row.flag is None:
+            raise SpecError(f"{row.name} is {value!r}, but should be {row.expects}{limit}") from None
+        has_unit = row.flag.unit != 1
+        given = as_text(value // row.flag.unit if has_unit else value)
+        expects = f"a number of {row.flag.metavar} that is not negative" if has_unit else row.expects
+        raise SpecError(
+            f"--{row.flag.name} is {given}, but should be {expects}{limit}",
+            f"see --{row.flag.name} in farandole run --help",
+        ) from None
 
 
 def with_environment(asked: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
