@@ -64,7 +64,13 @@ class Arrays(FrontEnd[Array]):
             return given
         if isinstance(given, (np.ndarray, np.generic)):
             _check_bits(given)
-        return jnp.asarray(given)
+        try:
+            return jnp.asarray(given)
+        except (TypeError, ValueError):
+            raise InvalidRequestError(
+                f"farandole.jax takes arrays, but got {type(given).__name__}. For all arrays of a structure, use the "
+                "grouped function, such as hvd.grouped_allreduce(gradients)."
+            ) from None
 
     def dtype(self, tensor: Array) -> ElementType:
         """Return the array's element type for the engine.

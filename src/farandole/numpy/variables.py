@@ -26,11 +26,12 @@ def broadcast_variables(
         process_set: the ranks that take part.
 
     Raises:
-        ValueError: the ranks' variables differ in number, shape or type.
+        ValueError: the ranks' variables differ in number, shape or type, or are no variables.
 
     Example:
         >>> hvd.broadcast_variables(model.weights)  # doctest: +SKIP
     """
+    check_variables(variables)
     values = [variable.numpy() for variable in variables]
     check_alike(
         [_described(*each) for each in zip(variables, values, strict=True)],
@@ -45,6 +46,17 @@ def broadcast_variables(
     ]
     for variable, handle in zip(variables, handles, strict=True):
         variable.assign(arrays.synchronize(handle))
+
+
+def check_variables(given: Any) -> None:
+    """Raise ValueError if the argument `variables` is something else, such as a model or tensors."""
+    wrong: Any = None if isinstance(given, Iterable) else given
+    if wrong is None:
+        wrong = next((each for each in given if not hasattr(each, "assign")), None)
+    if wrong is not None:
+        raise InvalidRequestError(
+            f"broadcast_variables takes a list of variables, but got {type(wrong).__name__}. Pass model.variables."
+        )
 
 
 def _described(variable: Any, value: Any) -> tuple[str, str]:

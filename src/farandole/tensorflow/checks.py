@@ -14,6 +14,8 @@ from farandole.worker.core.dtype import Average, Sum
 REDUCIBLE = frozenset(
     {tf.half, tf.bfloat16, tf.float32, tf.float64, tf.uint8, tf.int8, tf.int16, tf.int32, tf.int64, tf.bool}
 )
+# Kinds of tensors whose elements are not in one piece of memory.
+_NOT_DENSE = {tf.RaggedTensor: "tensor.to_tensor()", tf.SparseTensor: "tf.sparse.to_dense(tensor), or tf.IndexedSlices"}
 # Their elements are not plain memory.
 _IMMOVABLE = (tf.string, tf.resource, tf.variant)
 
@@ -24,6 +26,9 @@ def movable(given: Any) -> Any:
     Raises:
         ValueError: tensors of its type cannot be sent.
     """
+    for kind, instead in _NOT_DENSE.items():
+        if isinstance(given, kind):
+            raise InvalidRequestError(f"a tf.{kind.__name__} is not supported. Pass {instead}.")
     tensor = tf.convert_to_tensor(given)
     _check_movable(tensor.dtype)
     return tensor

@@ -106,8 +106,9 @@ def _grouped_runner(collective: Collective, form: Form) -> Runner:
         device_sparse: str = "",
         ignore_name_scope: bool = False,
     ) -> list[Any]:
+        tensors = list(tensors)
         if not tensors:
-            return list(tensors)
+            return []
         collective.settle(options)
         results: list[Any] = [None] * len(tensors)
         dense, sparse = [], []

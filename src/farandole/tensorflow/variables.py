@@ -32,11 +32,13 @@ def broadcast_variables(
         In a graph, the op that does it; in eager mode None, when it is done.
 
     Raises:
-        ValueError: in eager mode, the ranks' variables differ in number, shape or type.
+        ValueError: the argument is no list of variables or, in eager mode, the ranks' variables differ in number, shape
+            or type.
 
     Example:
         >>> hvd.broadcast_variables(model.variables, root_rank=0)
     """
+    values.check_variables(variables)
     variables = list(variables)
     if tf.executing_eagerly():
         with translated():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 
@@ -15,6 +16,15 @@ Named = tuple[str, torch.nn.Parameter]
 def can_be_trained(parameter: torch.Tensor) -> bool:
     """Return whether a parameter can ever have a gradient."""
     return parameter.is_floating_point() or parameter.is_complex()
+
+
+def check_optimizer(given: Any, function: str) -> None:
+    """Raise ValueError if the argument of a function that takes an optimizer is something else, such as a model."""
+    if not hasattr(given, "param_groups") or not hasattr(given, "state"):
+        raise InvalidRequestError(
+            f"{function} takes an optimizer, but got {type(given).__name__}. Pass one such as "
+            "torch.optim.SGD(model.parameters(), lr=0.1)."
+        )
 
 
 def parameter_names(
@@ -35,7 +45,8 @@ def parameter_names(
             for group_index, group in enumerate(optimizer.param_groups)
             for index, parameter in enumerate(group["params"])
         }
-    named = list(named_parameters)
+    # A module is no sequence, although it has parameters.
+    named = list(named_parameters) if isinstance(named_parameters, Iterable) else [()]
     if not all(isinstance(entry, tuple) and len(entry) == 2 for entry in named):
         raise InvalidRequestError(
             "named_parameters should be a sequence of tuples (name, parameter), such as model.named_parameters()."

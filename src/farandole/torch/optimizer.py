@@ -14,7 +14,7 @@ from farandole.torch.adasum import AdasumOptimizer, DeltaReducer
 from farandole.torch.collectives import allreduce
 from farandole.torch.compression import Compression, Feedback, Recipe
 from farandole.torch.gradient_entry import GradientEntry
-from farandole.torch.naming import Named, can_be_trained, name_last_group, parameter_names
+from farandole.torch.naming import Named, can_be_trained, check_optimizer, name_last_group, parameter_names
 from farandole.torch.parameters import BROADCAST_ADVICE, parameters_digest
 from farandole.torch.step_count import count_step
 from farandole.torch.tensor_gradients import GradientReducer, TensorGradients
@@ -227,6 +227,7 @@ def DistributedOptimizer(
     session = current()
     if isinstance(optimizer, (_Distributed, AdasumOptimizer)):
         raise InvalidRequestError("this optimizer is a DistributedOptimizer already; wrap the original one, once.")
+    check_optimizer(optimizer, "DistributedOptimizer")
     if op not in OPS:
         raise InvalidRequestError(f"op must be one of Average, Sum, Adasum, Min, Max and Product, not {op!r}.")
     if gradient_predivide_factor != 1.0 and op != Average:

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from farandole.torch.naming import check_optimizer
 from farandole.torch.objects import broadcast_object
 from farandole.torch.parameters import broadcast_tensors
 from farandole.torch.skeleton import take_apart
@@ -42,9 +43,10 @@ def broadcast_optimizer_state(
         process_set: the ranks that take part; no-op on others.
 
     Raises:
-        ValueError: the optimizers have different groups or parameters.
+        ValueError: the argument is no optimizer, or the optimizers have different groups or parameters.
         HorovodInternalError: a worker was lost.
     """
+    check_optimizer(optimizer, "broadcast_optimizer_state")
     session = current()
     session.group_of(process_set, "broadcast_optimizer_state")
     if not process_set.included() or session.only_arrived:

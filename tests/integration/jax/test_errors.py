@@ -93,6 +93,7 @@ def test_wrong_calls_are_answered_by_sentences(jax_nursery: Nursery) -> None:
         expect("handles", InvalidRequestError, jax.jit(lambda x: hvd.allreduce_async(x)), jnp.ones(3))
         expect("complex", InvalidRequestError, jax.jit(hvd.allreduce), jnp.ones(3, jnp.complex64))
         expect("key", InvalidRequestError, hvd.allreduce, jax.random.key(0))
+        expect("structure", InvalidRequestError, hvd.allreduce, {"weights": jnp.ones(2)})
         feedback = hvd.Compression.int8.with_feedback()
         expect(
             "feedback",
@@ -130,6 +131,7 @@ def test_wrong_calls_are_answered_by_sentences(jax_nursery: Nursery) -> None:
             assert "Call the plain function" in said["handles"]
             assert "complex64 is not supported" in said["complex"]
             assert "Keys of jax.random can only be moved" in said["key"]
+            assert "got dict" in said["structure"] and "hvd.grouped_allreduce(gradients)" in said["structure"]
             assert "hvd.distributed(optimizer)" in said["feedback"]
             for key in ("powersgd", "compiled powersgd", "distributed powersgd", "no powersgd"):
                 assert "Use Compression.int8 or Compression.topk(...)" in said[key]

@@ -64,6 +64,10 @@ def test_wrong_arguments_are_refused_before_anything_is_sent(tensorflow_nursery:
             (ValueError, "broadcast_object", lambda: hvd.allreduce(tf.IndexedSlices(["a"], [0]))),
             (ValueError, "broadcast_object", lambda: hvd.grouped_allgather([[1.0], text])),
             (ValueError, "got EagerTensor" if not in_graph else "writes over", lambda: hvd.broadcast_([text], 0)),
+            (ValueError, "tensor.to_tensor()", lambda: hvd.allreduce(tf.ragged.constant([[1.0], [1.0, 2.0]]))),
+            (ValueError, "tf.sparse.to_dense", lambda: hvd.allgather(tf.sparse.from_dense([1.0, 0.0]))),
+            (ValueError, "list of variables, but got", lambda: hvd.broadcast_variables([tf.constant([1.0])], 0)),
+            (ValueError, "list of variables, but got Module", lambda: hvd.broadcast_variables(tf.Module(), 0)),
             (ValueError, "32-bit", lambda: hvd.alltoall([1.0, 2.0], splits=["x"])),
         ]
         run_it = tf.function(lambda call: call(), autograph=False) if in_graph else lambda call: call()
@@ -75,6 +79,8 @@ def test_wrong_arguments_are_refused_before_anything_is_sent(tensorflow_nursery:
             else:
                 raise AssertionError(f"{words}: it was taken")
         np.testing.assert_array_equal(hvd.allreduce([1.0], op=hvd.Sum).numpy(), [2.0])
+        if not in_graph:  # Its rows, as with NumPy.
+            assert [float(row) for row in hvd.grouped_allreduce(tf.constant([1.0, 2.0]))] == [1.0, 2.0]
         hvd.shutdown()
 
     with World(tensorflow_nursery, 2) as world:

@@ -332,6 +332,8 @@ def test_wrong_arguments(worlds):
                 raise AssertionError(f"{arguments} went through")
 
         refused("named_parameters should be a sequence of tuples", lambda model: model.parameters())
+        refused("named_parameters should be a sequence of tuples", lambda model: model)
+        refused("process_set is [0], but should be a ProcessSet", process_set=[0])
         refused(
             "Parameter names in named_parameters must be unique",
             lambda model: [("same", parameter) for parameter in model.parameters()],
@@ -358,6 +360,19 @@ def test_wrong_arguments(worlds):
             assert "already" in str(error)
         else:
             raise AssertionError("an optimizer was wrapped twice")
+        for call in (hvd.DistributedOptimizer, hvd.broadcast_optimizer_state):
+            try:
+                call(model, *[0] * (call is hvd.broadcast_optimizer_state))
+            except ValueError as error:
+                assert f"{call.__name__} takes an optimizer, but got Sequential" in str(error), error
+            else:
+                raise AssertionError("a model was taken for an optimizer")
+        try:
+            hvd.allreduce(torch.ones(2, device="meta"))
+        except ValueError as error:
+            assert "device meta has no elements" in str(error)
+        else:
+            raise AssertionError("a tensor without elements was reduced")
 
     worlds.run(2, body)
 

@@ -137,7 +137,15 @@ class Tensors(FrontEnd[torch.Tensor]):
     address = staticmethod(torch.Tensor.data_ptr)  # type: ignore[assignment]
 
     def stage(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the tensor or a copy, which is in host memory if the engine does not know the tensor's device."""
+        """Return the tensor or a copy, which is in host memory if the engine does not know the tensor's device.
+
+        Raises:
+            ValueError: the tensor has no elements that could be sent.
+        """
+        if tensor.is_meta:
+            raise InvalidRequestError(
+                "a tensor on the device meta has no elements. Give it memory first, as module.to_empty() does."
+            )
         if _is_lazy(tensor):
             tensor = tensor.detach().resolve_conj().resolve_neg()
         return tensor if tensor.is_cpu or tensor.device.type in RAW_STREAMS else tensor.cpu()
