@@ -58,14 +58,15 @@ enum class GpuMode : uint8_t {
 
 // How long they may take, in seconds.
 struct GpuPatience {
-  // To form a communicator: it mostly takes below a second; loading kernels from a slow disk has taken a minute.
+  // To form a communicator. This usually takes less than a second, but loading kernels from a slow disk has taken a
+  // minute.
   double forming = 120;
   // For NCCL to take up a call; the first one connects the members.
   double launch = 600;
-  // To abort what was launched, in an elastic job: then this worker ends, as one that is lost.
+  // To abort what was launched, in an elastic job. After this time, the worker ends, and counts as lost.
   double abort = 10;
-  // For streams to come to the end of what waits for a collective that was aborted; and in a job that is not elastic,
-  // where none is aborted, for the program to leave a wait for one that cannot end. Then its process ends.
+  // For streams to finish the work behind a collective that was aborted. In a job that is not elastic, where none is
+  // aborted: for the program to leave its wait for a collective that cannot end. After this time, its process ends.
   double stuck = 20;
 };
 
@@ -98,13 +99,14 @@ class Backend {
   // Sets the knobs for the next collective and later ones. Returns the knobs in use: values that this backend cannot
   // have are brought within bounds, on all members alike.
   virtual collective::Knobs set_knobs(const collective::Knobs& knobs) = 0;
-  // Which algorithm does it; the same on every member. Its row may be one of the backend's own, with `index` kNoRow.
+  // Returns the algorithm for a request, the same on every member. Its row may be one of the backend's own, with
+  // `index` kNoRow.
   virtual collective::Choice choose(const collective::Group& group, const Need& need) const = 0;
 
   // All following collectives belong to this agreed decision. Decisions count from 1.
   virtual void begin(uint32_t decision) = 0;
-  // Does what can be done before it is agreed that all members run this job; false if there is nothing. Whether they do
-  // run it or not, the next job may be another one.
+  // Does what can be done before it is agreed that all members run this job; returns false if there is nothing. The
+  // next job may be another one, whether or not the members run this one.
   virtual bool stage(const collective::Group& group, const collective::Choice& choice,
                      const collective::AllreduceJob& job) = 0;
   // Throws the world's error when it is revoked, at the latest within the failure deadline. In host memory: blocks
@@ -157,8 +159,8 @@ struct Row {
 };
 // The table.
 std::span<const Row* const> rows() noexcept;
-// Those that run the requests of a job which asks for this one, in the order of preference; "native" is what a job has
-// that asks for none. Throws Error(kInvalidArgument) when there is no such backend to ask for.
+// Returns the backends that run the requests of a job that asks for this one, in order of preference. A job that asks
+// for none has "native". Throws Error(kInvalidArgument) if no backend of this name can be asked for.
 std::span<const Row* const> rows_for(std::string_view name);
 
 // The backend that runs a request, and the reason.
@@ -167,12 +169,12 @@ struct Selection {
   bool through_host = false;  // it takes host memory, to which the engine copies the tensor from device memory
   std::string_view reason;
 };
-// The first row that is in this build and can; for device memory, one that takes it before one that takes host memory.
-// A pure function, so that all members select alike. `hosts` as in transport::Mesh::hosts(); `is_formed`: whether those
-// backends that have to be formed in this group are.
+// Returns the first row that is in this build and can run the request; for device memory, rows that take it come before
+// rows that take host memory. A pure function, so that all members select alike. `hosts` as in
+// transport::Mesh::hosts(); `is_formed`: whether the backends that have to be formed in this group have been.
 Selection select(std::span<const Row* const> rows, const Need& need, const collective::Group& group,
                  const std::vector<int>& hosts, bool is_formed);
-// Why none can, for people: a clause for each row.
+// Returns why no row can run it, for people: one clause for each row.
 std::string refusal_of(std::span<const Row* const> rows, const Need& need);
 
 }  // namespace farandole::backend

@@ -1,13 +1,13 @@
-// What a backend does that runs in a group only after its members have formed something there, such as a communicator
-// of NCCL. That may take long, so it goes on beside the work of other backends, and can fail without harm to them.
+// A backend that runs in a group only after its members have formed something there, such as a communicator of NCCL.
+// Forming it may take long, so it goes on beside the work of other backends, and it can fail without harm to them.
 //
-//   introduce()  on each member, at its first request: what the others must know of it
-//   prepare()    on rank 0, when all have introduced themselves: a key for all, or the reason why it cannot be
-//   form()       on each member: begins
+//   introduce()  on each member, at its first request: what the others must know about it
+//   prepare()    on rank 0, when all have introduced themselves: a key for all, or the reason why there is none
+//   form()       on each member: begins to form it
 //   formed()     on each member: what has been formed, or has failed
 //   drop()       on each member, when that failed on one of them; and when the group is removed
 //
-// When all have formed it, that is a decision like any other: the backend runs what was agreed on after it.
+// When all have formed it, rank 0 says so in a decision: the backend runs what is agreed on after that decision.
 //
 // Threads: as a backend's methods. None of these waits for other workers or for a GPU, but for await_end().
 #pragma once
@@ -44,7 +44,7 @@ class Formation {
 
   // Throws Error(kUnavailable) when one of those in use has failed.
   virtual void check() = 0;
-  // After revoke(): waits until nothing that was launched uses memory of the program any more. If that cannot be had,
+  // After revoke(): waits until nothing that was launched uses memory of the program any more. If that never happens,
   // it ends the process, with a message.
   virtual void await_end() noexcept = 0;
 };

@@ -46,7 +46,7 @@ class Writer {
   size_t size() const noexcept { return bytes_.size(); }
 
  private:
-  // Not inlined: where GCC 12 sees sizes that are known, it warns of an overflow inside of vector that cannot be.
+  // Not inlined: where GCC 12 knows the sizes, it warns of an overflow in std::vector that cannot happen.
   [[gnu::noinline]] void append(const void* data, size_t count) {
     const size_t at = bytes_.size();
     bytes_.resize(at + count);

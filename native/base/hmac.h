@@ -14,10 +14,10 @@ using Digest = std::array<std::byte, 32>;
 Digest sha256(std::span<const std::byte> data);
 Digest hmac_sha256(std::span<const std::byte> key, std::span<const std::byte> data);
 
-// In time that does not depend on where the digests differ.
+// Compares two digests, in a time that does not depend on where they differ.
 bool equal_digests(const Digest& a, const Digest& b) noexcept;
 
-// From the kernel's generator. Throws Error(kUnavailable) when it cannot.
+// Fills the memory with bytes from the kernel's random generator. Throws Error(kUnavailable) if that fails.
 void fill_random(std::span<std::byte> bytes);
 
 }  // namespace farandole::base

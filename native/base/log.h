@@ -10,8 +10,9 @@ enum class Level : int { kDebug = 0, kInfo = 1, kWarning = 2, kError = 3, kOff =
 // Process-wide, like standard error itself. Set from the settings of the first engine of the process.
 void set_log_level(Level level) noexcept;
 
-// Warnings and errors go to this descriptor as well while it stays open and is another file than standard error: to the
-// launcher of a worker whose standard error was redirected, as pytest does it. -1: nowhere else. Process-wide.
+// Warnings and errors also go to this descriptor while it is open, unless it is the same file as standard error. So
+// they reach the launcher of a worker whose standard error was redirected, for example by pytest. -1: nowhere else.
+// Process-wide.
 void set_log_copy(int fd) noexcept;
 
 void log(Level level, int rank, const std::string& text) noexcept;

@@ -1,5 +1,5 @@
-// std::mutex that clang's -Wthread-safety understands: which field is guarded by which mutex, and which function needs
-// it held, is written down and checked. Other compilers see a plain mutex.
+// A std::mutex that clang's -Wthread-safety understands. Annotations say which mutex guards a field, and which mutex
+// the caller of a function must hold; clang checks them. Other compilers see a plain mutex.
 #pragma once
 
 #include <chrono>
@@ -23,7 +23,7 @@ class FARANDOLE_THREAD_ANNOTATION(capability("mutex")) Mutex {
  public:
   void lock() FARANDOLE_THREAD_ANNOTATION(acquire_capability()) { mutex_.lock(); }
   void unlock() FARANDOLE_THREAD_ANNOTATION(release_capability()) { mutex_.unlock(); }
-  // In the predicate of a Condition, which runs with the mutex held but where the checker cannot see that.
+  // For the predicate of a Condition, which runs with the mutex held although the checker cannot see that.
   void assert_held() const FARANDOLE_THREAD_ANNOTATION(assert_capability(this)) {}
 
  private:
@@ -48,7 +48,7 @@ class Condition {
  public:
   void notify_all() noexcept { condition_.notify_all(); }
 
-  // Waits until `ready()`, at most for this time; returns the last result of `ready()`.
+  // Waits until `ready()` is true, at most for this time; returns the last result of `ready()`.
   template <typename Ready>
   bool wait_for(Mutex& mutex, std::chrono::nanoseconds at_most, Ready&& ready) REQUIRES(mutex) {
     std::unique_lock lock(mutex.mutex_, std::adopt_lock);

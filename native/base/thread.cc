@@ -18,7 +18,7 @@ struct SchedulingAttributes {
   uint64_t flags = 0;
   int32_t nice = 0;
   uint32_t priority = 0;
-  uint64_t runtime = 0;  // of ordinary threads: how long a turn they ask for, in ns
+  uint64_t runtime = 0;  // for ordinary threads: the length of the turns that they ask for, in ns
   uint64_t deadline = 0;
   uint64_t period = 0;
 };

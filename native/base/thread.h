@@ -6,13 +6,13 @@
 
 namespace farandole::base {
 
-// The thread takes no signals: those are for the threads of that program. `name` shows in
-// debuggers and in top; at most 15 characters.
+// The thread blocks all signals, which are meant for the threads of that program. `name` is shown by debuggers and top;
+// it has at most 15 characters.
 std::thread start_thread(const char* name, std::function<void()> body);
 
 // For a thread that works in short bursts beside others that compute: asks the scheduler for short turns, so that it
-// gets them soon after it has something to do. Its share of the processor stays what it is. Linux knows that from 6.12
-// on; elsewhere nothing happens.
+// gets them soon after it has something to do. Its share of the processor stays the same. Linux supports this
+// since 6.12; elsewhere the call has no effect.
 void prefer_short_turns() noexcept;
 
 }  // namespace farandole::base

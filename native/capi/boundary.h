@@ -31,10 +31,10 @@ struct farandole_engine {
 
 namespace farandole::capi {
 
-// Keeps the error for farandole_last_error() of the calling thread, and gives its status.
+// Keeps the error for farandole_last_error() of the calling thread, and returns its status.
 int remember(base::Code code, const std::string& what, int lost_rank);
 
-// Runs `body`, which may throw, and gives the status for what it threw.
+// Runs `body`, which may throw, and returns the status for what it threw.
 template <typename Body>
 int guarded(Body&& body) noexcept {
   try {

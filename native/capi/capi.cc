@@ -25,7 +25,7 @@ namespace {
 thread_local std::string t_last_error;
 thread_local int32_t t_last_lost_rank = -1;
 
-// Why a world of several workers over shared memory only cannot be.
+// Returns why there cannot be a world of several workers over shared memory alone.
 void require_shared_memory(const farandole::transport::Mesh& mesh) {
   const std::vector<int>& hosts = mesh.hosts();
   for (size_t rank = 0; rank < hosts.size(); ++rank) {

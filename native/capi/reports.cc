@@ -1,4 +1,4 @@
-// The C ABI of looking inside: what there is to choose from, tuning, statistics, events, stall queries.
+// The part of the C ABI that reports: available choices, tuning, statistics, events, stall queries.
 #include <algorithm>
 #include <array>
 #include <string>

@@ -108,7 +108,7 @@ void set_arena_bytes(Settings& settings, const Value& value) {
 }
 
 void set_staging_bytes(Settings& settings, const Value& value) {
-  // Pieces begin at a page of their own.
+  // Each piece begins at a page boundary.
   constexpr uint64_t kPage = 4096;
   if (value.bytes() != 0) {
     settings.engine.piece_bytes = std::max(kPage, value.bytes() / transport::kWindows / kPage * kPage);

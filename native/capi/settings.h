@@ -21,11 +21,11 @@ struct Settings {
   bool needs_shared_memory = false;      // rather fail than use TCP within a host
 };
 
-// What is not given has its default; of several with one name, the last one counts. Throws Error(kInvalidArgument) for
-// a name that does not exist, and for a text that is not a value of its setting.
+// Settings that are not given have their defaults; of several with one name, the last one counts. Throws
+// Error(kInvalidArgument) for a name that does not exist, and for a text that is not a value of its setting.
 Settings read_settings(std::span<const farandole_setting> given);
 
-// Sets what "NAME=VALUE,..." says. Throws as read_settings does.
+// Sets the knobs in "NAME=VALUE,...". Throws as read_settings does.
 void read_knobs(const std::string& text, collective::Knobs& knobs);
 
 // All names, as a JSON array.

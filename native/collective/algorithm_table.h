@@ -36,7 +36,7 @@ struct Context {
   ExchangeCarrier& exchanges;  // between hosts
 };
 
-// A member's share of what goes through shared memory at a time.
+// A member's share of the bytes that go through shared memory at a time.
 inline size_t chunk_bytes(const Context& context) {
   constexpr size_t kLeast = 4096;  // less would not be worth a synchronization
   const size_t share = std::max<size_t>(context.knobs.chunk_bytes / context.group.size(), kLeast);
@@ -121,7 +121,7 @@ struct ReduceJob {
   size_t output_bytes(size_t) const { return count * reduce::size_of(dtype); }
 };
 
-// Any one of them: what a backend runs, and a row of the table carries out.
+// Any of these jobs: a backend runs it, and a row of the table carries it out.
 using Job =
     std::variant<AllreduceJob, CompressedJob, AllgatherJob, BroadcastJob, AlltoallJob, ReducescatterJob, ReduceJob>;
 

@@ -4,8 +4,9 @@
 // Whatever the number of peers and wherever an element lies, its addends are added in the order of the peers. So the
 // result does not depend on how the elements are cut, and the cut may follow speed alone:
 //
-//   kSlices  each peer adds up its slice and sends the sum to all: 2 (n-1)/n of the data out, and as much in
-//   kWhole   each peer adds up everything for itself: one way instead of two, for n-1 times the data. For few bytes
+//   kSlices  each peer adds up its slice and sends the sum to all: it sends and receives 2 (n-1)/n of the data
+//   kWhole   each peer adds up everything for itself: one message in sequence instead of two, but n-1 times the data.
+//            For few bytes
 //   kScatter each peer adds up its slice and keeps it: a reduce-scatter
 #pragma once
 

@@ -16,16 +16,18 @@ namespace farandole::collective {
 struct Knobs {
   // Bytes of a bucket of several tensors.
   uint64_t fusion_threshold = uint64_t{128} << 20;
-  // What the members of a host together have on its way through shared memory at a time: the chunk of each is its
-  // share. It should stay in the cache that they have in common. Between hosts, the block that one host is at work on.
+  // The number of bytes that the members of a host together move through shared memory at a time: each member's chunk
+  // is its share. They should fit into the cache that the members share. Between hosts, the block that one host works
+  // on.
   uint64_t chunk_bytes = uint64_t{1} << 20;
   // Results from this size on are stored past the caches, where that is possible: they would not fit anyway.
   uint64_t stream_bytes = uint64_t{16} << 20;
-  // Up to this, everyone on a host reduces everything: a second synchronization would cost more than the arithmetic it
-  // saves. Of more than kFewMembers members, each of which reads what all of them have, correspondingly less.
+  // Up to this size, every member of a host reduces everything: a second synchronization would cost more than the
+  // arithmetic that it saves. With more than kFewMembers members, each of which reads the data of all, the limit is
+  // correspondingly lower.
   uint64_t small_bytes = uint64_t{16} << 10;
-  // What a link between hosts carries in the time in which one message travels: for fewer bytes the number of messages
-  // counts more than their size. (order, of more than 8 hosts)
+  // The number of bytes that a link between hosts carries while one message travels. Below it, the number of messages
+  // matters more than their size. (order, with more than 8 hosts)
   uint64_t ring_bytes = uint64_t{64} << 10;
   // The piece of a message that is pipelined between two hosts.
   uint64_t link_chunk_bytes = uint64_t{256} << 10;
@@ -47,8 +49,8 @@ constexpr Knobs within_bounds(Knobs knobs, uint64_t piece_bytes) {
 // Up to this number of members, small_bytes applies as it is.
 inline constexpr size_t kFewMembers = 64;
 
-// The most bytes of which each member reduces everything: all members together read the square of their number times
-// that.
+// The most bytes for which each member reduces everything: all members together read that many bytes times the square
+// of their number.
 constexpr uint64_t small_bytes(const Knobs& knobs, size_t members) {
   return members <= kFewMembers ? knobs.small_bytes : knobs.small_bytes / members * kFewMembers;
 }

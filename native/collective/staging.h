@@ -1,7 +1,7 @@
 // Memory for data that lies outside of any arena, on its way to others.
 //
-// A piece of the own arena belongs to each window (see shm_sequence.h): what other workers of the host shall read there
-// is copied into it. Beside it there is private memory, for what is on its way between a tensor and a link.
+// Each window (see shm_sequence.h) has a piece of this worker's arena: data that other workers of the host are to read
+// there is copied into it. There is also private memory, for data on its way between a tensor and a link.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ class Staging {
     return memory_ + static_cast<size_t>(window) * piece_bytes_;
   }
   // Memory of this worker alone, at least `bytes` long and aligned as an arena's; its content is undefined. There are
-  // two lanes of it, for two users at a time; each call ends what the last one on its lane gave.
+  // two lanes of it, for two users at a time; each call invalidates the memory that the last call on its lane returned.
   std::byte* private_memory(int lane, size_t bytes);
 
  private:

@@ -15,7 +15,8 @@ struct Driver {
   int devices = 0;
 };
 
-// Throws Error(kUnavailable), with what to do, each time that it is called and there is no driver or no GPU.
+// Returns the driver. Throws Error(kUnavailable), with the next step for the user, if there is no driver or no GPU; the
+// next call tries again.
 const Driver& driver();
 
 // Throws Error(kUnavailable) with the driver's own message unless the call succeeded. `what` describes the call, for

@@ -14,7 +14,7 @@ namespace {
 using base::Code;
 using base::Error;
 
-// How long copies may take when their results are not needed any more.
+// The time limit for copies whose results are not needed any more.
 constexpr double kPartingSeconds = 10;
 // Pinned memory is allocated in powers of two, so that tensors of similar size can reuse it.
 constexpr size_t kLeastPinned = size_t{1} << 16;

@@ -46,7 +46,7 @@ class Mark {
   std::atomic<bool> reached_ = false;
 };
 using MarkPointer = std::shared_ptr<Mark>;
-// Waits for a mark when the engine ends. False, too, when the GPU has failed.
+// Waits for a mark when the engine ends. Returns false also if the GPU has failed.
 bool wait_until_reached(Mark& mark, const base::Deadline& deadline) noexcept;
 
 // Checks marks in the order in which they were made: after a mark that is not reached, those of the same stream are
@@ -141,9 +141,9 @@ class Gpu {
 
   // Returns a mark after the work that is in a stream now.
   MarkPointer mark(Stream stream);
-  // Lets work that is put into this stream of this GPU from now on begin after the mark, which may be another GPU's.
+  // Makes work that is put into this stream of this GPU from now on wait for the mark, which may be another GPU's.
   void delay(Stream stream, const Mark& after) const;
-  // Lets copies to the host begin after the mark.
+  // Makes copies to the host wait for the mark.
   void delay_to_host(const Mark& after) const { delay(to_host_, after); }
   void copy_to_host(std::byte* target, const void* source, size_t bytes);
   void copy_to_device(void* target, const std::byte* source, size_t bytes);
@@ -153,7 +153,7 @@ class Gpu {
   void copy(void* target, const void* source, size_t bytes, Stream stream);
   // Fills memory of this GPU with zeros.
   void clear(void* target, size_t bytes, Stream stream);
-  // Returns a mark after the copies in this direction that were begun until now.
+  // Returns a mark after all copies in this direction that have been begun.
   MarkPointer mark_to_host();
   MarkPointer mark_to_device();
 

@@ -40,7 +40,7 @@ std::vector<Report> AgreementCore::read(int child, std::span<const std::byte> by
       Ready ready = decode_ready(bytes);
       reports.push_back({RankSet(child), child, ready.age_ns, std::move(ready)});
     }
-  } catch (const Error& error) {  // it is the child that has failed, not this rank
+  } catch (const Error& error) {  // the failure is the child's, not this rank's
     throw Error(error.code(), "rank " + std::to_string(child) + " sends what cannot be right: " + error.what(), child);
   }
   for (const Report& report : reports) {

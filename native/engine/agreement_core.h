@@ -1,10 +1,10 @@
-// What agreement makes of messages, in one world: on every rank, which requests are waited for, in which order
-// decisions are obeyed and what they mean for this rank's requests; on rank 0 the decisions too (see coordinator.h),
-// and on other ranks with children what their subtree is ready for (see subtree_tally.h). No threads, no I/O:
+// The state of agreement in one world. On every rank: which requests are waited for, in which order decisions are
+// obeyed and what they mean for this rank's requests. On rank 0 also the decisions (see coordinator.h), and on other
+// ranks with children the requests for which their subtree is ready (see subtree_tally.h). No threads, no I/O:
 // AgreementClient drives it (agreement_client.h), a simulation drives thousands.
 //
-// Guarantees: decisions are obeyed in the order of their numbers, each once. What is agreed on and neither taken nor
-// refused is still in reported().
+// Guarantees: decisions are obeyed in the order of their numbers, each once. A request that is agreed on and neither
+// taken nor refused is still in reported().
 #pragma once
 
 #include <cstdint>
@@ -40,11 +40,11 @@ class AgreementCore {
   SubtreeTally* subtree() noexcept { return subtree_ ? &*subtree_ : nullptr; }
   const SubtreeTally* subtree() const noexcept { return subtree_ ? &*subtree_ : nullptr; }
 
-  // What a child has sent. Throws Error(kInternal) when it is malformed.
+  // Decodes what a child has sent. Throws Error(kInternal), with the child's rank, if it is malformed.
   std::vector<Report> read(int child, std::span<const std::byte> bytes) const;
-  // What this rank itself has got ready.
+  // Returns the report of this rank itself.
   Report own_report(Ready ready) const;
-  // The children that are to hear of a decision, before this rank obeys it. Throws Error(kInternal) when it is
+  // Returns the children that are to be told of a decision, before this rank obeys it. Throws Error(kInternal) if it is
   // malformed.
   std::vector<int> next_hops(const Decision& decision) const;
 
@@ -53,7 +53,7 @@ class AgreementCore {
   // This decision is obeyed now. Throws Error(kInternal) when another one comes before it.
   void advance(const Decision& decision);
 
-  // What a decision to run means for this rank.
+  // The consequences of a decision to run for this rank.
   struct Taken {
     struct Refused {
       std::unique_ptr<Pending> pending;

@@ -23,7 +23,7 @@ class Arrivals {
     return std::ranges::any_of(coming_, [&](const auto& pending) { return has_arrived(*pending, sweep); });
   }
 
-  // Keeps those that are still on their way, and gives the others, with those that have arrived meanwhile.
+  // Keeps the requests whose inputs are still on their way; returns the others, and those that have arrived meanwhile.
   std::vector<std::unique_ptr<Pending>> exchange(std::vector<std::unique_ptr<Pending>> requests) {
     const auto needs_no_copy = [](const auto& pending) { return pending->mirror == nullptr; };
     if (coming_.empty() && std::ranges::all_of(requests, needs_no_copy)) {

@@ -21,7 +21,8 @@ Group pair_of(const Group& group, const Signature& signature, int rank) {
   return pair;
 }
 
-// A request that was made before its backend was formed, and is agreed on after that, has a mirror in vain.
+// A request that was made before its backend was formed, and is agreed on after that, has a mirror that it does not
+// need.
 void take_from_device(Pending& pending, bool through_host) {
   if (pending.mirror != nullptr && !through_host) {
     pending.mirror->withdraw(pending.request);
@@ -117,7 +118,7 @@ std::vector<std::vector<size_t>> BucketRunner::plan(const Group& group, std::vec
     fusibles.push_back(fusible);
   }
   if (runnables.size() == 1) {
-    return {{0}};  // without a table, as small calls come like this
+    return {{0}};  // without a table: small calls usually consist of one request
   }
   return plan_buckets(fusibles, knobs_.fusion_threshold);
 }

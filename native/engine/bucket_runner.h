@@ -1,9 +1,9 @@
 // Runs agreed requests: selects a backend and an algorithm for each, fuses them into buckets, runs these one after the
 // other, and completes their requests.
 //
-// A runner belongs to one world. Guarantees: what runs together, in which order and by which algorithm depends on what
-// was agreed alone, so it is the same on all members. When a backend throws, the buckets that ran are complete, and the
-// requests of the others are given back.
+// A runner belongs to one world. Guarantees: which requests run together, in which order and by which algorithm depends
+// only on what was agreed, so it is the same on all members. If a backend throws, the buckets that ran are complete,
+// and the requests of the others are given back.
 //
 // Threads: for the thread with the progress lock.
 #pragma once
@@ -38,10 +38,10 @@ class BucketRunner {
   void begin(uint32_t decision);
   // Does what can be done for an allreduce before all agree.
   void stage(const collective::Group& group, Pending& pending);
-  // When it throws, what did not run is in `unfinished`.
+  // If it throws, the requests that did not run are in `unfinished`.
   void run(const collective::Group& group, std::vector<Runnable> runnables,
            std::vector<std::unique_ptr<Pending>>& unfinished);
-  // Backends that have to be formed run in this group from now on; or do not any more.
+  // From now on, the backends that have to be formed run in this group, or no longer do so.
   void use_formed(uint32_t group) { formed_.insert(group); }
   void remove_group(uint32_t group) { formed_.erase(group); }
   // The formation of the backend that has to be formed, or null if there is no such backend.

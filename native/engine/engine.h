@@ -3,14 +3,15 @@
 // User threads submit() requests, which checks them and puts them on a queue (submissions.h), and wait for their
 // handles. Everything else is done by the thread that holds the progress lock (progress_lock.h), the engine thread or a
 // user thread that waits: it takes part in agreement (agreement_client.h) and runs buckets (bucket_runner.h) one after
-// the other. When there is nothing to do the engine thread sleeps, without the lock. This class has the threads: which
-// one makes progress, when the engine thread sleeps, and what wakes it.
+// the other. When there is nothing to do, the engine thread sleeps, without the lock. This class manages the threads:
+// which one makes progress, when the engine thread sleeps, and what wakes it.
 //
 // A world ends once: because a worker was lost (the mesh's WorldStatus is revoked), because one left in good order, or
 // because leave() was called here. From then on every pending and later request fails with the one error that says
 // why, until the engine enters the next world.
 //
-// It has more methods than most classes, because it is the one door to all of its parts: half of them pass a call on.
+// It has more methods than most classes, because it is the only entrance to all of its parts: half of them pass a call
+// on.
 #pragma once
 
 #include <poll.h>
@@ -47,8 +48,8 @@ namespace farandole::engine {
 
 enum class Waited : uint8_t { kDone, kTimeout, kUnknown };  // the last: one of the handles does not exist
 
-// Which of the native backend's algorithms runs a tensor of this size in bytes in a group that lies so on hosts;
-// `wanted` as in collective/algorithm_table.h. Throws Error(kInvalidArgument) for what needs none.
+// Returns the native backend's algorithm for a tensor of this size in bytes in a group with this topology. `wanted` as
+// in collective/algorithm_table.h. Throws Error(kInvalidArgument) for requests that need none.
 collective::Choice choose_for(Kind kind, ReduceOp op, const collective::Topology& topology, size_t bytes,
                               const collective::Knobs& knobs, const std::string& wanted);
 
@@ -63,8 +64,8 @@ class Engine {
   // Enters a world and starts the engine thread. `arena` is the one that the mesh shares; it outlives the stay.
   // Requires that the engine is in no world.
   void enter(std::unique_ptr<transport::Mesh> mesh, transport::Arena& arena);
-  // Leaves in good order; after the deadline, without. Afterwards the engine is in no world, and all callbacks of its
-  // requests have returned, as after abandon().
+  // Leaves in good order, or after the deadline in any case. Afterwards the engine is in no world, and all callbacks of
+  // its requests have returned, as after abandon().
   void leave(const base::Deadline& deadline);
   // Ends the world at once, for everyone in it, and leaves it.
   void abandon(const transport::Cause& cause);
@@ -81,9 +82,9 @@ class Engine {
   std::vector<Handle> submit(std::vector<Request> requests, bool waits_at_once = false) {
     return submissions_.submit(std::move(requests), waits_at_once);
   }
-  // Waits until all of these are done, at most until the deadline, or until what this thread has begun meanwhile in the
-  // engine's place is done. When all are done, `failed` becomes the first one that ended with an error, or null. In a
-  // callback, which must not wait: throws Error(kInvalidArgument) unless all are done.
+  // Waits until all of these are done, at most until the deadline, or a little longer until this thread has finished
+  // the engine's work that it has begun meanwhile. When all are done, `failed` becomes the first one that ended with an
+  // error, or null. In a callback, which must not wait: throws Error(kInvalidArgument) unless all are done.
   Waited wait(std::span<const Handle> handles, const base::Deadline& deadline,
               std::shared_ptr<const Completion>* failed = nullptr) {
     return wait(handles, Progress::kDone, deadline, failed);
@@ -110,12 +111,12 @@ class Engine {
   void keep(const collective::Knobs& knobs) { tuning_.keep(knobs); }
   // Rank 0 knows; on others it is off, and only the knobs in use are known.
   TuningReport tuning() const { return tuning_.report(); }
-  // The algorithm that runs a tensor of this size in bytes now. Throws Error(kInvalidArgument) when there is no such
-  // group, or no algorithm for this kind.
+  // Returns the algorithm that would run a tensor of this size in bytes now. Throws Error(kInvalidArgument) if there is
+  // no such group, or no algorithm for this kind.
   collective::Choice choose(Kind kind, ReduceOp op, uint32_t group, size_t bytes) const;
 
-  // Waits until other ranks, which wait for this one, ask what it is doing. 1: they do, 0: the deadline has passed, -1:
-  // there is no world, or none any more.
+  // Waits until other ranks, which wait for this one, ask what it is doing. Returns 1 if they do, 0 if the deadline has
+  // passed, and -1 if there is no world, or none any more.
   int wait_stall_query(const base::Deadline& deadline, uint64_t& query) { return stall_queries_.wait(deadline, query); }
   // Answers the ranks that have asked what the program is doing.
   void answer_stall_query(uint64_t query, std::string text);
@@ -123,15 +124,17 @@ class Engine {
  private:
   // --- any thread
   void stop_thread();
-  // What became of an attempt to make progress. kNothingHappened: for a while, so that the engine thread goes on, or
-  // the requests are done; kTryAgain: callbacks had to be called; kLockIsTaken: another thread makes progress.
+  // The outcome of an attempt to make progress. kNothingHappened: the requests are done, or nothing has happened for a
+  // while, so the engine thread goes on; kTryAgain: callbacks had to be called; kLockIsTaken: another thread makes
+  // progress.
   enum class Helped : uint8_t { kNothingHappened, kTryAgain, kLockIsTaken };
   Waited wait(std::span<const Handle> handles, Progress progress, const base::Deadline& deadline,
               std::shared_ptr<const Completion>* failed);
-  // Makes progress until these have come so far, or nothing happens for a while, at most until the deadline.
+  // Makes progress until these requests have reached that state, or nothing happens for a while, at most until the
+  // deadline.
   Helped help(const Completions::Awaited& awaited, Progress progress, const base::Deadline& deadline);
-  // Gives true if there may be something to do, after a sleep where it is worth it: a request on the fast path wakes
-  // the thread that sleeps with the progress lock, without the detour over the engine thread.
+  // Returns whether there may be something to do, after a sleep if one is worthwhile: a request on the fast path wakes
+  // the thread that sleeps with the progress lock directly, without going through the engine thread.
   bool look_or_sleep(const base::Deadline& deadline);
 
   // --- engine thread
@@ -147,7 +150,7 @@ class Engine {
 
   // --- with the progress lock
   void release_progress();
-  // The engine thread gets it back. Throws what ended a user thread's turn meanwhile.
+  // The engine thread gets it back. Throws the error that ended a user thread's turn meanwhile, if any.
   void retake_progress();
   // False: the engine thread is needed.
   bool prepare_sleep_after_helping();
@@ -178,7 +181,7 @@ class Engine {
 
   // --- read and written with the progress lock only
   ProgressLock progress_lock_;
-  std::exception_ptr failure_;    // what ended a user thread's turn; the engine thread dies of it
+  std::exception_ptr failure_;    // the error that ended a user thread's turn; it ends the engine thread
   std::vector<pollfd> slept_on_;  // what the engine thread sleeps on
   int64_t sleeps_until_ns_ = 0;   // and at most until when
   std::unique_ptr<transport::FrameMultiplexer> frames_;

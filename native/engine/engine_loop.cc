@@ -10,8 +10,8 @@ using transport::Sign;
 
 namespace {
 
-// A GPU signals nothing, and its copies mostly take some hundred microseconds: this many times longer the engine thread
-// looks before it sleeps for a whole millisecond.
+// A GPU signals nothing, and its copies usually take some hundred microseconds. The engine thread polls this many times
+// longer before it sleeps for a whole millisecond.
 constexpr int64_t kGpuPatience = 25;
 
 }  // namespace
@@ -21,8 +21,8 @@ void Engine::thread_main() {
   try {
     live();
   } catch (const Error& error) {
-    // Unless the world has ended already, no other worker knows of the failure yet. It is another worker's if that
-    // one's data cannot be right, and otherwise this worker's own.
+    // Unless the world has ended already, no other worker knows of the failure yet. If the error names a rank, that
+    // worker has sent data that cannot be right; otherwise the failure is this worker's own.
     break_off({error.lost_rank() >= 0 ? error.lost_rank() : mesh_->rank(), Sign::kBroken, error.what()});
   } catch (const std::exception& error) {
     break_off({mesh_->rank(), Sign::kBroken,
@@ -37,9 +37,9 @@ void Engine::thread_main() {
 
 void Engine::break_off(const Cause& cause) {
   mesh_->world_status().revoke(cause);
-  // From here on our memory may be put to new use; a worker that still reads it for this generation notices.
+  // From here on, this worker's memory may be reused; a worker that still reads it for this generation notices.
   mesh_->arena(mesh_->rank())->serve(transport::kNoGeneration);
-  // What others may still write to stays out of use until all of them are in the next generation.
+  // Memory that others may still write to is not reused until all of them are in the next generation.
   arena_->hold();
   agreement_->revoke();
   if (!agreement_->is_over()) {
@@ -60,7 +60,7 @@ void Engine::live() {
   mesh_->say_goodbye();
 }
 
-// Looks, and sleeps once if there is nothing.
+// Polls, and sleeps once if there is nothing.
 void Engine::wait_for_work() {
   const int64_t alarm_ns = agreement_->next_alarm();
   const auto is_due = [alarm_ns] { return alarm_ns != 0 && base::now_ns() >= alarm_ns; };
@@ -69,7 +69,7 @@ void Engine::wait_for_work() {
   const int64_t patience_ns = agreement_->watches_gpus() ? settings_.spin_ns * kGpuPatience : settings_.spin_ns;
   const bool found = frames_->look(patience_ns, ready, [this] { return progress_lock_.is_wanted(); });
   if (const int64_t ends_ns = agreement_->fast_path_ends(); ends_ns != 0 && base::now_ns() >= ends_ns) {
-    agreement_->end_fast_path();  // which is a turn: there may be work, or an end, before there is time for sleep
+    agreement_->end_fast_path();  // this is a turn: it may bring work, or the end of the world, so do not sleep now
   } else if (!found && frames_->prepare_sleep(ready)) {
     sleep_without_progress_lock();
   }
@@ -85,7 +85,7 @@ void Engine::run_callbacks() {
   }
   engine_calls_back_ = true;
   release_progress();
-  completions_.nudge();  // those that wait go on by themselves
+  completions_.nudge();  // threads that wait make progress by themselves
   completions_.run_callbacks();
   engine_calls_back_ = false;
   retake_progress();

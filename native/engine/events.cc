@@ -13,7 +13,7 @@ uint32_t Events::number_of(const std::string& name, const Signature& signature) 
   const base::MutexLock lock(mutex_);
   if (const auto found = names_.find(name); found != names_.end()) {
     Name& known = by_number_[found->second];
-    // Mostly of the lengths that they had: no allocation.
+    // Usually they have the same lengths as before, so nothing is allocated.
     known.type = signature.type_name();
     known.shape = signature.shape;
     return found->second;

@@ -43,8 +43,8 @@ struct Event {
 class Events {
  public:
   void record(const Event& event);
-  // The number that stands for a request's name in events; kNone once too many different names were seen. Remembers
-  // the signature as the last one under that name.
+  // Returns the number that stands for a request's name in events; kNone once too many different names have been seen.
+  // Remembers the signature as the last one of that name.
   uint32_t number_of(const std::string& name, const Signature& signature);
   // The name, or an empty one. The text lives as long as this object.
   const std::string& name_of(uint32_t number) const;
@@ -54,7 +54,7 @@ class Events {
   // Copies events that came after `cursor` (0: the oldest still there), in order, and moves the cursor. Adds to
   // `lost` those that were overwritten unread. Returns how many were copied. Any thread.
   size_t read(uint64_t& cursor, std::span<Event> into, uint64_t& lost);
-  // Whether anything has ever been read: what costs more to record is recorded only then.
+  // Returns whether events have ever been read: those that cost more to record are recorded only then.
   bool are_read() const noexcept { return are_read_.load(std::memory_order_relaxed); }
 
  private:
@@ -62,7 +62,7 @@ class Events {
   static constexpr size_t kMaxNames = size_t{1} << 16;
 
   std::atomic<bool> are_read_{false};
-  // Held for a copy of some bytes: the engine thread never waits for a reader to speak of.
+  // Held only for a copy of some bytes, so the engine thread hardly ever waits for a reader.
   mutable base::Mutex mutex_;
   std::vector<Event> ring_buffer_ GUARDED_BY(mutex_) = std::vector<Event>(kCapacity);
   uint64_t count_ GUARDED_BY(mutex_) = 0;

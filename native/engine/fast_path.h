@@ -16,7 +16,7 @@ namespace farandole::engine {
 struct FastPathRequest {
   std::unique_ptr<Pending> pending;
   uint32_t bit = kNoBit;
-  uint32_t number = 0;  // of the decision that it wants to be
+  uint32_t number = 0;  // of the decision that it becomes if all announce it
 };
 
 class FastPath {
@@ -31,12 +31,12 @@ class FastPath {
   bool is_open(uint32_t number) const noexcept { return agreement_.is_open(number); }
   // Holds the request from now on. announce() follows.
   Pending& hold(FastPathRequest request) noexcept;
-  // False: the workers cannot agree on it here, and it is to be taken back.
+  // Returns false if the workers cannot agree on it here; then it is to be taken back.
   bool announce() noexcept;
-  // Ends its stay here.
+  // Returns the request, which leaves the fast path.
   FastPathRequest take() noexcept;
 
-  // What has become of the request, if there is one, when `next` is the number of the next decision.
+  // Returns the state of the request, if there is one. `next` is the number of the next decision.
   State state(uint32_t next) const noexcept;
   // The same, after making sure that it does not succeed later.
   State close_request(uint32_t next) noexcept;

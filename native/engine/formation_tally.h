@@ -1,4 +1,4 @@
-// Rank 0's count of who has come how far in forming the backends that have to be formed: see backend/formation.h. No
+// Rank 0's record of each member's progress in forming the backends that have to be formed: see backend/formation.h. No
 // threads, no I/O.
 #pragma once
 
@@ -37,7 +37,7 @@ class FormationTally {
   // Each one once.
   std::vector<Introduced> take_introduced() { return std::exchange(introduced_, {}); }
   std::vector<Settled> take_settled();
-  // Whether all members have introduced themselves, and it is not settled yet what comes of it.
+  // Whether all members have introduced themselves, but the outcome is still open.
   bool is_forming(uint32_t group, size_t members) const;
 
  private:

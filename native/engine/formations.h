@@ -1,5 +1,6 @@
-// This rank's part in forming backends that run in a group only after that: see backend/formation.h. It goes on beside
-// the work of other backends, in three steps that rank 0 decides on as on everything else.
+// This rank's part in forming the backends that have to be formed in a group before they run there: see
+// backend/formation.h. It goes on beside the work of other backends, in three steps, on which rank 0 decides as on
+// everything else.
 //
 // Threads: for the thread with the progress lock.
 #pragma once
@@ -24,7 +25,7 @@ class Formations {
   void report(Ready& ready);
   bool is_forming() const noexcept { return formation_ != nullptr && formation_->is_forming(); }
 
-  // Rank 0: what is decided when all members of a group have introduced themselves.
+  // Rank 0: returns the decision when all members of a group have introduced themselves.
   Decision prepare(const FormationTally::Introduced& introduced) const;
   // Forms the communicator of a group that has this rank, as rank 0 decided.
   void form(const collective::Group& group, const Decision& decision) { formation_->form(group, decision.key); }

@@ -11,8 +11,8 @@
 
 namespace farandole::engine {
 
-// What requests of one bucket have in common, value for value: numbers as they are, factors as their bits. Two requests
-// share a bucket only if all of it is equal.
+// The properties that all requests of one bucket have in common: numbers as they are, factors as their bits. Two
+// requests share a bucket only if all of them are equal.
 using FusionKey = std::array<uint64_t, kOptions + 3>;
 // `backend` and `algorithm` as they were chosen for the request.
 FusionKey fusion_key(const Signature& signature, const void* backend, uint32_t algorithm);

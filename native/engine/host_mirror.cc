@@ -19,7 +19,7 @@ size_t output_bytes_of(const Request& request, const collective::Group& group) {
   return row.output_bytes == nullptr ? request.signature.bytes() : row.output_bytes(request, group);
 }
 
-// Whether the result may lie where the input was, however the caller has it.
+// Whether the result may overwrite the input in the mirror, wherever the caller wants it.
 bool is_in_place(Kind kind) { return row_of(kind).memory != Memory::kInput; }
 
 }  // namespace
@@ -35,7 +35,7 @@ HostMirror::HostMirror(const device::Mark& ready, const collective::Group& group
                                                        : (input_bytes + transport::kArenaAlignment - 1) /
                                                              transport::kArenaAlignment * transport::kArenaAlignment;
   pinned_ = gpu_.take_pinned(std::max(input_bytes, output_offset_ + output_bytes_));
-  // Without an input, too: before that nothing is to be written to the output.
+  // Also without an input: nothing may be written to the output before that.
   gpu_.delay_to_host(ready);
   if (input_bytes > 0) {
     gpu_.copy_to_host(pinned_.memory, request.input, input_bytes);

@@ -31,7 +31,7 @@ class HostMirror {
   bool has_output() const noexcept { return output_bytes_ > 0; }
   // Begins to copy the result there.
   device::MarkPointer deliver();
-  // Instead of that: another backend takes the tensor where it is, which the request says again.
+  // Instead of deliver(): another backend takes the tensor where it is, so the request gets its own memory back.
   void withdraw(Request& request) const noexcept;
 
  private:

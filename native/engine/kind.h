@@ -1,7 +1,7 @@
 // The kinds of requests: one row for each, in a file of its own under engine/kinds.
 //
-// What follows from a row: what a request is called, which options it has, what is wrong with it whatever the other
-// ranks do, what it needs of a backend, how members' shapes may differ, and the job that it becomes.
+// A row defines the name of these requests, their options, the errors that do not depend on other ranks, what they need
+// from a backend, how members' shapes may differ, and the job that they become.
 #pragma once
 
 #include <array>
@@ -35,11 +35,11 @@ enum class Kind : uint8_t {
 inline constexpr uint8_t kLastKind = 10;
 inline constexpr size_t kKinds = kLastKind + 1;
 
-// What requests of a kind have, a bit for each; which options they take follows from it. The bits are part of the C
-// ABI.
+// The properties of the requests of a kind, one bit for each; they decide which options the requests take. The bits are
+// part of the C ABI.
 enum Has : uint32_t { kTensor = 1, kReduction = 2, kCompression = 4, kRoot = 8, kPeer = 16 };
 
-// What the first dimensions of the members' tensors have to do with each other. All others are equal.
+// How the first dimensions of the members' tensors are related. All other dimensions are equal.
 enum class Rows : uint8_t {
   kEqual,
   kAgreed,  // each member has its own, and all learn it in the agreement

@@ -42,7 +42,7 @@ struct StallAnswer {
   std::string text;
 };
 
-// A rank to its parent (agreement_tree.h): what it has got ready since its last message.
+// From a rank to its parent (agreement_tree.h): the requests that have become ready since its last message.
 struct Ready {
   struct Known {
     uint32_t group;
@@ -74,7 +74,8 @@ struct Ready {
   }
 };
 
-// What each of these ranks has got ready. A rank with children sends what its subtree has got ready as a list of these.
+// The requests that have become ready on each of these ranks. A rank with children sends a list of these for its
+// subtree.
 struct Report {
   RankSet ranks;             // at least one
   int32_t last_rank = -1;    // which of them was ready last: as long ago as `ready` says, their mean
@@ -84,12 +85,12 @@ struct Report {
 
 inline constexpr uint32_t kNoBit = UINT32_MAX;
 
-// Rank 0 to all ranks, from parent to children. All ranks get the same messages in the same order, except for queries.
-// What takes place in the order is numbered from 1; numbers that are missing were agreed on without rank 0 (see
+// From rank 0 to all ranks, from parent to children. All ranks get the same messages in the same order, except for
+// queries. All others are numbered from 1; numbers that are missing were agreed on without rank 0 (see
 // shm_agreement.h).
 struct Decision {
   enum class Type : uint8_t {
-    kInitialConfig = 1,  // the first message of a world: what all ranks shall have in common
+    kInitialConfig = 1,  // the first message of a world: the settings that must be the same on all ranks
     kRun = 2,            // these requests of one group are ready everywhere
     kLeft = 3,           // a rank leaves in good order: the world ends here
     kGone = 4,           // every rank has done everything up to kLeft: no rank reads another one's memory any more

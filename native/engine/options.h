@@ -1,8 +1,8 @@
 // The options of a request besides its type and shape: one declaration for each.
 //
-// An option is a field of Options and its row in kOptionTable, both in this file. What follows from these: how callers
-// of the C ABI give it (by name), which kinds of request have it, how it travels, whether a known request is the same,
-// which requests may share a bucket, and what is said when ranks disagree.
+// An option is a field of Options and its row in kOptionTable, both in this file. They define how callers of the C ABI
+// pass it (by name), which kinds of request have it, how it travels, whether a known request is the same, which
+// requests may share a bucket, and what the error says if ranks disagree.
 #pragma once
 
 #include <cstddef>
@@ -124,7 +124,7 @@ Options options_from(Kind kind, const Given& given) {
   return options;
 }
 
-// Whether every enumeration has a value that there is; what comes over the wire is checked by it.
+// Returns whether every enumeration has a valid value; checks options that came over the wire.
 bool are_valid(const Options& options) noexcept;
 
 }  // namespace farandole::engine

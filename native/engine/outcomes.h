@@ -1,4 +1,4 @@
-// What becomes of the requests that the engine has taken up: it counts those that are on their way, and tells users
+// The outcomes of the requests that the engine has taken up: it counts those that are on their way, and tells users
 // when they are launched and when they are done.
 //
 // Threads: for the thread with the progress lock.
@@ -27,9 +27,9 @@ class Outcomes {
   // Requests of this worker that the engine has taken up and that are neither launched nor done.
   int in_flight() const noexcept { return in_flight_; }
 
-  // Users hear of it with the next announce().
+  // Users are told with the next announce().
   void complete(std::unique_ptr<Pending> pending, base::Code code, const std::string& error, int lost_rank);
-  // It is done when the mark is reached. Users hear of it as of complete().
+  // The request is done when the mark is reached. Users are told as for complete().
   void launch(std::unique_ptr<Pending> pending, device::MarkPointer mark);
   void announce();
 
@@ -39,12 +39,13 @@ class Outcomes {
   bool is_launched(uint32_t group, std::string_view name) const;
   // Whether settle() has something to do. This and settle() throw Error(kUnavailable) when a GPU has failed.
   bool has_reached() const;
-  // Those whose marks are reached are done, and users hear of it at once.
+  // Completes those whose marks are reached, and tells users at once.
   void settle();
-  // What is launched is going to be aborted: what is done by now is done, and the rest fails in settle_all().
+  // The launched requests are going to be aborted: those that are done by now succeed, and the rest fails in
+  // settle_all().
   void lose_launched() noexcept;
-  // The world is over: waits for launched ones, whose data have been exchanged; what is lost, or not done by the
-  // deadline, fails.
+  // The world is over: waits for launched requests, whose data have been exchanged. Those that are lost, or not done by
+  // the deadline, fail.
   void settle_all(const base::Deadline& deadline, const base::Error& why);
 
  private:

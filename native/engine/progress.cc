@@ -8,8 +8,8 @@
 namespace farandole::engine {
 namespace {
 
-// A waiting user thread polls this many times longer than the engine thread before it leaves the rest to that one: it
-// has nothing else to do, and to be woken would take longer.
+// A waiting user thread polls this many times longer than the engine thread before it leaves the rest to that thread:
+// it has nothing else to do, and being woken would take longer.
 constexpr int64_t kUserPatience = 50;
 
 }  // namespace
@@ -92,15 +92,15 @@ Engine::Helped Engine::help(const Completions::Awaited& awaited, Progress progre
   bool is_demanded = false;
   try {
     mesh_->doorbell().take_over();
-    // What ended another user's turn is the engine thread's to deal with; it is called again, in case that this thread
-    // has just taken the first call from it.
+    // The engine thread deals with an error that ended another user thread's turn. It is called again, in case this
+    // thread has just consumed the first call.
     const auto is_stuck = [this] { return failure_ != nullptr || agreement_->is_over(); };
     // Callbacks are called below, without the lock.
     while (!is_stuck() && !completions_.has_callbacks() && !completions_.have_come(awaited, progress) &&
            look_or_sleep(deadline)) {
       agreement_->take_turn(transport::Notify::kLate);
     }
-    // The engine thread, which waits for the lock, looks at everything, and may sleep while the fast path is used.
+    // The engine thread, which waits for the lock, checks everything, and may sleep while the fast path is used.
     is_demanded = progress_lock_.is_demanded();
     something_left = !is_demanded && (is_stuck() || !prepare_sleep_after_helping() || outgrew_sleep());
   } catch (...) {
@@ -128,8 +128,9 @@ bool Engine::look_or_sleep(const base::Deadline& deadline) {
   return true;
 }
 
-// What others send now is mostly their part in what this worker's user will ask for next. While nothing of its own is
-// in flight nothing can run, so that the user thread deals with it faster than the engine thread would wake up for it.
+// What others send now is usually their part in this worker's next request. While none of its own requests is in
+// flight, nothing can run, so the user thread handles these messages faster than the engine thread would wake up for
+// them.
 bool Engine::prepare_sleep_after_helping() {
   agreement_->end_fast_path();
   const auto ready = [this] { return agreement_->has_work(); };

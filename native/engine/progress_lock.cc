@@ -22,8 +22,8 @@ void ProgressLock::take() {
     mutex_.assert_held();
     return !taken_;
   };
-  // A thread that holds the lock waits for other workers at most, so that it releases it when they are lost at the
-  // latest.
+  // A thread that holds the lock waits for nothing but other workers, so it releases the lock when they are lost, at
+  // the latest.
   while (!left_.wait_for(mutex_, std::chrono::hours(1), left)) {
   }
   engine_waits_ = false;

@@ -1,9 +1,9 @@
 // The progress lock: the one thread that holds it does the engine's work.
 //
-// Most of the time the lock is free: the engine thread sleeps until something happens, takes the lock, does what is to
-// be done and sleeps again. But a user thread that waits for a result is awake and has no other work: it takes the lock
-// itself, so that a small collective needs no other thread to be woken, and none to be waited for. When nothing happens
-// for a while, that thread leaves the rest to the engine thread.
+// Most of the time the lock is free: the engine thread sleeps until something happens, takes the lock, does the work
+// and sleeps again. But a user thread that waits for a result is awake and has no other work: it takes the lock itself,
+// so that for a small collective no other thread has to be woken or waited for. If nothing happens for a while, that
+// thread leaves the rest to the engine thread.
 //
 // Rules: a thread that releases the lock has looked at everything after it said that the engine sleeps
 // (FrameMultiplexer::prepare_sleep), or it has called the engine thread. The engine thread goes before user threads, of
@@ -20,7 +20,7 @@ namespace farandole::engine {
 
 class ProgressLock {
  public:
-  // For the engine thread, before take(): from now on no user thread gets the lock. True: one has it.
+  // For the engine thread, before take(): from now on no user thread gets the lock. Returns whether one has it.
   bool demand();
   // For the engine thread: waits until the lock is free.
   void take();

@@ -22,7 +22,7 @@ void Recorder::number_buckets(const std::vector<std::vector<size_t>>& plan, std:
 }
 
 // Only durations are compared, never clocks of different hosts: the decision says how long ago, by rank 0's clock, the
-// last rank was ready. How long the messages took is known to the rank that was last, which waited for no other.
+// last rank was ready. The time that messages take is known to the rank that was last, which waited for no other.
 // Requests that were agreed on without messages have no last rank, and took no time.
 void Recorder::measure_agreement(int own_rank, const Decision& decision, std::vector<Runnable>& runnables) {
   const int64_t now = base::now_ns();

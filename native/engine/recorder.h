@@ -50,9 +50,9 @@ class Recorder {
   // The engine thread has slept and has something to do.
   void record_wake();
 
-  // Tells apart, for statistics, how long these waited for others and how long for the word of it.
+  // Measures, for statistics, how long these waited for other ranks, and how long for the decision after that.
   void measure_agreement(int own_rank, const Decision& decision, std::vector<Runnable>& runnables);
-  // Numbers planned buckets, and tells of what was agreed.
+  // Numbers planned buckets, and records what was agreed.
   void number_buckets(const std::vector<std::vector<size_t>>& plan, std::vector<Runnable>& runnables);
   // A bucket begins and ends. end_bucket() takes what begin_bucket() gave.
   Event begin_bucket(const collective::Group& group, std::span<Runnable* const> bucket);

@@ -39,22 +39,22 @@ struct Signature : Options {
   size_t row_bytes() const noexcept;
 };
 
-// What a request of this kind needs of a backend, but for its bytes; nothing when agreement is all it takes.
+// Returns what a request of this kind needs from a backend, except for its bytes; nothing if agreement is all it takes.
 std::optional<backend::Need> need_of(Kind kind, const Options& options);
 // The needs of a request from a backend.
 std::optional<backend::Need> need_of(const Signature& signature);
 
 // Whether the first dimension may differ between members.
 inline bool has_own_rows(Kind kind) noexcept { return row_of(kind).rows != Rows::kEqual; }
-// Whether this rank has a part in it, given that it is a member of the group.
+// Returns whether this rank takes part in it, provided that it is a member of the group.
 bool takes_part(const Signature& signature, int rank) noexcept;
 
 std::string format_shape(std::span<const int64_t> shape);  // "[3, 4]"
 // "rank 2", "ranks 0, 1 and 3"; a long list is cut.
 std::string format_ranks(std::span<const int> ranks);
 
-// Why these signatures, sent by `ranks`, cannot run together: a sentence that says which ranks sent what. Nothing when
-// they can. First dimensions may differ where has_own_rows() says so.
+// Returns why these signatures, sent by `ranks`, cannot run together: a sentence that says which ranks sent what; empty
+// if they can. First dimensions may differ if has_own_rows() says so.
 std::optional<std::string> find_mismatch(const std::string& name, std::span<const int> ranks,
                                          std::span<const Signature> sent);
 

@@ -8,7 +8,7 @@ namespace farandole::engine {
 
 namespace {
 
-// Whether own_part(agreed, member_index) is `own`, without making it: this is on the way of every request.
+// Returns whether own_part(agreed, member_index) is `own`, without computing it, because every request passes here.
 bool matches(const Decision::Agreed& agreed, int member_index, const Signature& own) {
   const Signature& common = agreed.signature;
   if (common.kind != own.kind || common.dtype != own.dtype || common.opaque != own.opaque ||

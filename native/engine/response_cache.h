@@ -1,8 +1,8 @@
 // The response cache: the requests of one group that have a bit, by which they are reported and decided on. All members
 // of the group and rank 0 hold the same cache, because all change it by the same decisions in the same order.
 //
-// A name gets its bit when it is agreed on for the second time: names that come once (those of unnamed requests) do
-// not fill the cache. Nothing is ever taken out: when it is full, new names go on being compared in full.
+// A name gets its bit when it is agreed on for the second time, so names that come once (those of unnamed requests) do
+// not fill the cache. Nothing is ever removed: when it is full, new names are still compared in full.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,8 @@ class ResponseCache {
 
 // The part of a signature that all members have in common.
 Signature common_part(Signature signature);
-// The signature that a member of this index sent, out of what was agreed; of an alltoall without its rows, which
-// no other rank knows.
+// Returns the signature that the member of this index sent, from what was agreed; for an alltoall without its rows,
+// which no other rank knows.
 Signature own_part(const Decision::Agreed& agreed, int member_index);
 
 }  // namespace farandole::engine

@@ -3,7 +3,7 @@
 namespace farandole::engine {
 namespace {
 
-// A word, from the top: number (32 bits), bit (16), how many have announced it (15), closed (1).
+// A word, from its highest bit: number (32 bits), bit (16), how many workers have announced it (15), closed (1).
 constexpr uint64_t kClosedFlag = 1;
 constexpr uint64_t kOne = 2;
 constexpr uint64_t kMost = 0x7fff;

@@ -1,19 +1,20 @@
 // Agreement among the workers of one host on one known request, without messages: each of them announces the request in
 // one word of shared memory, and a worker that sees that all have announced it runs it.
 //
-// Most requests of most scripts come like this: all workers ask for the same thing and wait. Messages to rank 0 and
+// Most requests of most scripts are of this kind: all workers make the same request and wait. Messages to rank 0 and
 // back would take longer than the collective. Everything else takes the slow path, by messages, and closes the word, so
 // that the workers that have announced something there take the slow path as well.
 //
-// Decisions are numbered, and the word says for which number it stands. A number is given away once: either all workers
+// Decisions are numbered, and the word says for which number it stands. A number is used once: either all workers
 // have announced their request for it before any of them closed the word, or rank 0 closes the word and then sends a
 // decision of that number. There are two words, for odd and even numbers, so that a worker that looks late still finds
 // what became of its number, or a later number: then its number is rank 0's decision, or the one before rank 0's
 // decision, and that decision says which of the two it is.
 //
-// A worker that has looked in vain for a while may sleep. So whoever settles a number that others have announced
-// something for wakes them, and has read or written the word before it looks whether they sleep. A sleeper says that it
-// sleeps before it looks at the word for the last time (transport/doorbell.h), so one of the two sees the other.
+// A worker that has polled for a while without success may sleep. So a worker that settles a number for which others
+// have announced something wakes them, and reads or writes the word before it checks whether they sleep. A sleeper
+// announces its sleep before it reads the word for the last time (transport/doorbell.h), so one of the two sees the
+// other.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +42,7 @@ class ShmAgreement {
   Change announce(uint32_t number, uint32_t bit) noexcept;
   // Whether an announcement may succeed.
   bool is_open(uint32_t number) const noexcept;
-  // What has become of a number that this worker has announced something for.
+  // Returns the state of a number for which this worker has announced something.
   State look(uint32_t number) const noexcept;
   // Closes this number, so that the workers cannot agree on it here. Returns kClosed, unless all have already agreed,
   // or it has passed.

@@ -12,7 +12,7 @@ using Waiting = Coordinator::Waiting;
 
 // The time limit for answers.
 constexpr int64_t kPatienceNs = 1'000'000'000;
-// A report must stay readable: more requests and ranks than these are counted only.
+// A report must stay readable: of requests and ranks beyond this number, only the count is shown.
 constexpr size_t kMostShown = 10;
 
 int64_t ns_of(double seconds) { return seconds > 0 ? static_cast<int64_t>(std::min(seconds, 1e9) * 1e9) : 0; }

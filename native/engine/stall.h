@@ -1,9 +1,9 @@
 // The stall inspector of rank 0: finds requests that some ranks have made and others not for too long, asks the missing
 // ranks what they are doing, and says what is to be logged, or that the world is to end. No threads, no I/O.
 //
-// It looks when the oldest request that waits gets too old, so it costs nothing while nothing waits for long. Then it
-// asks, and reports what it has heard a second later, or as soon as all have answered. It says so again at most every
-// warning time. When what was waited for comes in the meantime, it says nothing.
+// It acts when the oldest waiting request gets too old, so it costs nothing while nothing waits for long. Then it asks,
+// and reports the answers a second later, or as soon as all have answered. It reports again once per warning time at
+// most. If the missing requests come in the meantime, it reports nothing.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class StallInspector {
   StallInspector(double warning_seconds, double shutdown_seconds);
 
   bool enabled() const noexcept { return warning_ns_ > 0 || shutdown_ns_ > 0; }
-  // When inspect() has something to do; 0: not before something waits.
+  // The time at which inspect() has something to do; 0: not before something waits.
   int64_t next_ns() const noexcept { return next_ns_; }
   // Something waits, at least since now.
   void watch(int64_t now_ns) noexcept;

@@ -21,9 +21,10 @@ std::string as_one_line(std::string text);
 
 class StallQueries {
  public:
-  // Waits for the next query. 1: `query` is its number, 0: the deadline has passed, -1: there is no world, or it ends.
+  // Waits for the next query. Returns 1 (`query` is its number), 0 (the deadline has passed), or -1 (there is no world,
+  // or it ends).
   int wait(const base::Deadline& deadline, uint64_t& query);
-  // False when there is no world: nothing is kept then.
+  // Returns false if there is no world; then nothing is kept.
   bool answer(uint64_t query, std::string text);
 
   void begin_world();

@@ -15,11 +15,11 @@ using collective::Knobs;
 constexpr uint64_t kKiB = 1024;
 constexpr uint64_t kMiB = 1024 * kKiB;
 
-// By how much one median must be above another for the difference to count.
+// The fraction by which one median must exceed another for the difference to count.
 constexpr double kWorthwhile = 0.02;
 constexpr size_t kMostStepsPerSample = 1000;
 constexpr int kRoundsOfVerification = 3;
-// Names that never come again, as those of unnamed requests, would otherwise make one step of a whole job.
+// Names that never come again, such as those of unnamed requests, would otherwise make the whole job one step.
 constexpr size_t kMostRequestsPerStep = 4096;
 
 double median(std::vector<double> values) {
@@ -71,7 +71,7 @@ std::vector<Dial> dials_for(const collective::Topology& topology, uint64_t piece
   if (topology.members < 2) {
     return dials;
   }
-  // The most telling ones first: a job may end, or the samples be used up, before all have been turned.
+  // The most important ones first: a job may end, or the samples be used up, before all have been tried.
   add("fusion_threshold", {kMiB, 4 * kMiB, 16 * kMiB, 32 * kMiB, 64 * kMiB, 128 * kMiB});
   add("chunk_bytes", {64 * kKiB, 128 * kKiB, 256 * kKiB, 512 * kKiB, kMiB, 4 * kMiB});
   if (topology.hosts > 1) {
@@ -187,7 +187,7 @@ bool Tuner::measure_next_value() {
   return false;
 }
 
-// The best of many is also the luckiest of many. So it and what it would replace are measured once more.
+// The best of many may just be the luckiest of many. So it and the value that it would replace are measured once more.
 bool Tuner::measure_rivals() {
   if (measure_queued("once more")) {
     return true;
@@ -254,7 +254,7 @@ void Tuner::verify_on() {
   }
 }
 
-// Chance alone does so in one of eight cases.
+// Chance alone leads to this in one of eight cases.
 bool Tuner::wins_every_round() const {
   for (size_t i = phase_from_; i + 1 < samples_.size(); i += 2) {
     if (samples_[i].bytes_per_second >= samples_[i + 1].bytes_per_second) {

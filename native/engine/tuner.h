@@ -1,12 +1,12 @@
-// Looks for the knobs with which a job's steps of communication are fastest, while the job runs. No clock, no I/O: what
-// it is told decides what it does.
+// Finds the knobs with which a job's steps of communication are fastest, while the job runs. No clock, no I/O: its
+// decisions depend only on what it is told.
 //
 // One *sample* is some steps run with the same knobs; its score is the median of their bytes per second. Samples go
-// through four phases: *warm-up*, whose samples say nothing; the *search*, which turns one dial after the other through
-// all its values, and takes the best if it is better by more than what chance gives, also when both are measured once
-// more; *verification*, which runs what was found and the defaults by turns, so that a change of the machine's load
-// meets both alike; and the *end*, at the values found, or at the defaults if these were no worse. Values that were
-// kept from an earlier job are only verified, and the search follows when they no longer help.
+// through four phases: *warm-up*, whose samples say nothing; the *search*, which tries all values of one dial after the
+// other, and takes the best if the difference is larger than chance explains, also when both are measured once more;
+// *verification*, which alternates between the values found and the defaults, so that a change of the machine's load
+// affects both alike; and the *end*, at the values found, or at the defaults if these were no worse. Values that were
+// kept from an earlier job are only verified; if they no longer help, the search follows.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ struct Dial {
   std::vector<uint64_t> values;
 };
 
-// What is worth trying in a world that lies so on hosts; nothing in a world of one. `fixed` are names of knobs that the
-// user has set: those are left alone.
+// Returns the values that are worth trying in a world with this topology; none in a world of one. `fixed` are the names
+// of knobs that the user has set, which are left alone.
 std::vector<Dial> dials_for(const collective::Topology& topology, uint64_t piece_bytes,
                             const std::vector<std::string>& fixed);
 
@@ -40,8 +40,8 @@ struct TunerSettings {
   int64_t shortest_sample_ns = 20'000'000;
 };
 
-// It has more fields than most classes: the samples, which all phases share, and how far each phase has come. A phase
-// that is over leaves what it has found to the next one, so that parts of it would pass most of their state on.
+// It has more fields than most classes: the samples, which all phases share, and the progress of each phase. A phase
+// that is over leaves its findings to the next one, so classes for the phases would pass most of their state on.
 class Tuner {
  public:
   // `kept` are knobs that an earlier job has found.
@@ -115,7 +115,7 @@ class Tuner {
   double gain_ = 1;
 };
 
-// Cuts the stream of finished requests into steps: a step ends where a name comes again that it has had already.
+// Cuts the stream of finished requests into steps: a step ends where a name comes for the second time.
 class StepMeter {
  public:
   struct Step {

@@ -1,7 +1,7 @@
 // Knobs: which ones a world begins with, how rank 0 tunes them, and which ones are in use.
 //
-// All ranks change their knobs by a decision, so at one point of the common order; the engine issues it when next()
-// asks for it.
+// All ranks change their knobs by a decision, that is, at one point of the common order; the engine issues it when
+// next() returns knobs.
 //
 // Threads: keep(), report(), knobs() and algorithm() are for any thread; everything else is for the thread with the
 // progress lock.
@@ -71,7 +71,7 @@ class TuningDriver {
     StepMeter meter;
   };
   std::unique_ptr<Tuning> tuning_;  // null: off, or done
-  bool changed_ = false;            // there is news of it
+  bool changed_ = false;            // a sample has ended since next() was called
 };
 
 }  // namespace farandole::engine

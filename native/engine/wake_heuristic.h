@@ -24,8 +24,8 @@ class WakeHeuristic {
   // The longest sleep of the engine thread while the prediction holds.
   static constexpr int kShortSleepMs = 1;
 
-  // A user thread has submitted `count` requests in one call, of which this is the first. True: it is expected to wait
-  // for it at once.
+  // A user thread has submitted `count` requests in one call, of which this is the first. Returns whether the thread is
+  // expected to wait for it at once.
   bool submit(int64_t now_ns, Handle first, size_t count) noexcept {
     const bool in_order = count == 1 && submitted_ == 0 && now_ns - last_ns_ < kForgottenNs;
     streak_ = in_order ? streak_ : 0;
@@ -33,7 +33,8 @@ class WakeHeuristic {
     last_ns_ = now_ns;
     return streak_ >= kEnough;
   }
-  // A user thread waits for these. True: the prediction was wrong, and the engine thread must be woken for the request.
+  // A user thread waits for these. Returns whether the prediction was wrong, so that the engine thread must be woken
+  // for the request.
   bool wait(int64_t now_ns, std::span<const Handle> handles) noexcept {
     if (submitted_ == 0) {
       return false;

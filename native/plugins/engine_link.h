@@ -1,8 +1,8 @@
 // The engine that carries a plugin's ops out: Python lends it to the plugin while the process is in a world.
 //
-// Frameworks run ops whenever they like, also before init() and after shutdown(), so an op asks for the engine each
-// time. detach() returns when no thread is between asking and the end of its submission. What was submitted by then is
-// the engine's: it completes all requests before their world ends.
+// Frameworks may run ops at any time, also before init() and after shutdown(), so an op asks for the engine each time.
+// detach() returns when no thread is between asking and the end of its submission. Requests that were submitted by then
+// belong to the engine, which completes all of them before their world ends.
 //
 // A forked child has neither the engine's threads nor a thread that may hold the lock, so it gets no engine, and takes
 // no lock.

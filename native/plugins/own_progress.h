@@ -1,11 +1,11 @@
 // Whether the framework's thread that submits a call makes progress itself, for a moment.
 //
-// Two threads then need not be woken, which takes longer than a small collective. But where other ranks are late, the
-// thread has better things to do. So after two attempts in a row that were in vain there is a pause, ten times as long
-// as the last one took, and twice as long after each further one.
+// Then two threads need not be woken, which would take longer than a small collective. But if other ranks are late, the
+// thread has better things to do. So after two unsuccessful attempts in a row there is a pause, ten times as long as
+// the last one took, and twice as long after each further one.
 //
-// Not after the first: a rank that pauses takes the longer way, and the others with it, so ranks should not pause in
-// turns because the scheduler kept one of them waiting for a moment.
+// There is no pause after the first: a rank that pauses takes the slower way, and so do the others, so ranks should not
+// pause in turns because the scheduler kept one of them waiting for a moment.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ class OwnProgress {
   bool is_worth_it(Clock::time_point now) const {
     return now.time_since_epoch().count() >= pause_ends_.load(std::memory_order_relaxed);
   }
-  // An attempt has ended, after this time; `done`: and with it the call.
+  // An attempt has ended, after this time; `done`: the call has ended with it.
   void attempted(bool done, Clock::time_point now, Clock::duration took) {
     const int vain = done ? 0 : std::min(vain_.load(std::memory_order_relaxed) + 1, kMostVain);
     vain_.store(vain, std::memory_order_relaxed);

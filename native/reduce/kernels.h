@@ -27,9 +27,9 @@ struct Scale {
 };
 
 // Where results are stored. A streamed store goes past the caches to memory: it reads nothing in exchange for the line
-// that it fills, and drives out nothing that is needed. It pays where the outputs are large and not soon read again,
-// and costs where they are; the bits are the same. It is a wish: short outputs, or several that cannot be aligned
-// together, are stored as ever. When the function returns, a thread that sees a later store of ours sees the streamed
+// that it fills, and evicts nothing that is needed. It is faster if the outputs are large and are not read again soon,
+// and slower otherwise; the bits are the same. It is only a hint: short outputs, or several that cannot be aligned
+// together, are stored as usual. When the function returns, a thread that sees a later store of ours sees the streamed
 // ones too.
 enum class Stores : uint8_t { kCached, kStreamed };
 

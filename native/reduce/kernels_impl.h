@@ -1,13 +1,13 @@
 // The kernels, written once and compiled for each instruction set by kernels_<isa>.cc, which defines
 //
 //  - kVectorBytes, the size of that set's registers, before it includes registers_impl.h;
-//  - Isa, before it includes this file: operations for which the set has instructions of its own.
+//  - Isa, before it includes this file: the operations for which the set has its own instructions.
 //     - stream(raw, to): a store past the caches; `to` is aligned to the size of `raw`.
 //     - fence(): a thread that sees a later store of ours also sees the streamed stores before it.
 //     - negated_where_negative(magnitude, sign): lanes of 16 bits; negates a magnitude where its sign is negative.
 //     - truncated(values, slowly): float64 to int64; returns slowly(values), or the same value computed faster.
 //
-// The subjects are in <subject>_impl.h; this is the table of what they make.
+// Each subject is in <subject>_impl.h; this file has the table of the kernels that they define.
 //
 // Why everything is in an unnamed namespace and nothing of std:: is called: an inline function or template
 // that the compiler does not inline is emitted in every object file that uses it, and the linker keeps any

@@ -41,11 +41,11 @@ void Attempt::advance() {
   }
   while (!failed_ && send_some() && receive_some()) {
   }
-  // The answer of a refusal is sent as far as it fits now; nothing waits for the rest.
+  // The answer to a refused connection is sent as far as it fits now; nothing waits for the rest.
   failed_ = failed_ || handshake_.state() == Handshake::State::kRefused;
 }
 
-// True when all is sent.
+// Returns whether all has been sent.
 bool Attempt::send_some() noexcept {
   while (!unsent_.empty()) {
     const ssize_t sent = ::send(fd_.get(), unsent_.data(), unsent_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -61,7 +61,7 @@ bool Attempt::send_some() noexcept {
   return true;
 }
 
-// True when a whole message came and was answered.
+// Returns whether a whole message has arrived and was answered.
 bool Attempt::receive_some() {
   const size_t wanted = handshake_.wanted();
   while (received_bytes_ < wanted) {

@@ -19,13 +19,14 @@ class Attempt {
   short events() const noexcept;
   // Moves what can be moved now. Call it whenever poll(2) reports the socket.
   void advance();
-  // A connector that is convinced continues only on this call: of several routes to one worker, one is chosen.
+  // A connector that is convinced continues only when this is called, because one of several routes to a worker is
+  // chosen.
   void prove();
 
   // The socket was connected, even if the attempt failed later.
   bool connected() const noexcept { return !connecting_; }
-  // Once both sides take the connection for proven, it is too late to give up: the other side would take the end for
-  // this worker's.
+  // Once both sides consider the connection proven, it is too late to give up: the other side would take the end of the
+  // connection for the end of this worker.
   bool failed() const noexcept { return failed_ || (give_up_.passed() && !proven()); }
   bool convinced() const noexcept { return handshake_.state() == Handshake::State::kConvinced; }
   bool proven() const noexcept { return handshake_.state() == Handshake::State::kProven && unsent_.empty(); }

@@ -52,7 +52,7 @@ void ControlChannel::flush() noexcept {
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return;
     } else if (errno != EINTR) {
-      // The peer's last frames, perhaps with the reason, may not be received yet, so this does not judge.
+      // The peer's last frames, perhaps with the reason, may not be received yet, so the error is not interpreted here.
       send_error_ = errno;
       unsent_.clear();
     }
@@ -94,7 +94,8 @@ std::optional<ControlFrame> ControlChannel::next_frame() {
   return frame;
 }
 
-// Receives the available bytes; false if there are none. The buffer holds the longest frame, so there is always room.
+// Receives the available bytes; returns false if there are none. The buffer holds the longest frame, so there is always
+// room.
 bool ControlChannel::fill() noexcept {
   while (true) {
     const ssize_t got = ::recv(fd_.get(), buffer_.data() + filled_, buffer_.size() - filled_, MSG_DONTWAIT);

@@ -36,8 +36,8 @@ bool Dial::open(const Route& route) const noexcept {
   return !over_ && chosen_ == nullptr && route.attempt == nullptr && (route.address.is_unix() || !unix_first);
 }
 
-// An attempt is under way or, at the worker that closed the last one, about to be made again: it may have been in an
-// earlier generation, and then all its routes are refused and taken up again one after the other.
+// An attempt is under way, or about to be repeated because the other worker closed the last one: that worker may have
+// been in an earlier generation, and then all routes to it are refused and tried again one after the other.
 bool Dial::may_come(const Route& route) const noexcept {
   return route.attempt != nullptr || (route.connected && route.next_start_ns < grace_end_ns_);
 }
@@ -68,7 +68,7 @@ void Dial::start(Route& route, int64_t now_ns) {
                                                     "; raise the limit of open files (ulimit -n)");
   }
   if (!connecting.fd) {
-    // A full backlog passes; anything else says that its Unix socket cannot be reached from here.
+    // A full backlog is temporary; any other error means that the Unix socket cannot be reached from here.
     unix_refused_ = unix_refused_ || (route.address.is_unix() && connecting.error != EAGAIN);
     put_off(route, false, now_ns);
     return;

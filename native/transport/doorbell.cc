@@ -56,7 +56,7 @@ void Doorbell::end_sleep() noexcept {
   [[maybe_unused]] const ssize_t got = ::read(event_fd_, &signals, sizeof signals);  // non-blocking; may be empty
 }
 
-// Returns at once if a signal has come since prepare_sleep(): then the word says something else.
+// Returns at once if a signal has come since prepare_sleep(), because the word has changed then.
 void Doorbell::sleep_in_place(int64_t at_most_ns) noexcept {
   const int64_t ns = std::max<int64_t>(at_most_ns, 0);
   const timespec at_most{.tv_sec = ns / 1'000'000'000, .tv_nsec = ns % 1'000'000'000};
@@ -67,7 +67,7 @@ void Doorbell::end_sleep_in_place() noexcept {
   sleeping_->store(static_cast<uint32_t>(Sleep::kAwake), std::memory_order_relaxed);
 }
 
-// Without a system call where no signal came: what a signal has written is read by end_sleep().
+// Makes no system call if no signal came: end_sleep() reads what a signal has written.
 void Doorbell::take_over() noexcept {
   if (sleeping_->exchange(static_cast<uint32_t>(Sleep::kAwake), std::memory_order_acq_rel) ==
       static_cast<uint32_t>(Sleep::kAwake)) {

@@ -12,11 +12,11 @@ namespace {
 // A sleep ends by a signal or by a socket. This bounds it all the same: should a signal ever be lost, it costs a
 // second instead of a hang.
 constexpr int kSleepMs = 1000;
-// How long an engine that notifies late looks for the answer before it does.
+// How long an engine that notifies late polls for the answer before it notifies.
 constexpr int64_t kLateNs = 15'000;
 
-// Sleeps of this thread end on time for a while: the kernel lets them last 50 us longer otherwise, several times what
-// is slept here. The thread may be a user's, so it gets its own way back.
+// While one of these lives, sleeps of this thread end on time: otherwise the kernel makes them 50 us longer, several
+// times as long as the sleeps here. The thread may be a user's, so its own setting is restored.
 class FineTimers {
  public:
   FineTimers() : before_(::prctl(PR_GET_TIMERSLACK)) { ::prctl(PR_SET_TIMERSLACK, 1UL); }
@@ -98,7 +98,7 @@ bool FrameMultiplexer::move_mail() {
   if (with_mail_.empty()) {
     return false;
   }
-  // Before the links: what is sent while they are looked at counts as news the next time.
+  // Before the links are checked: what is sent during the check counts as news the next time.
   const uint64_t mail = mesh_.arena(mesh_.rank())->header().mail.load(std::memory_order_acquire);
   if (mail == seen_mail_ && !has_news_) {
     return false;

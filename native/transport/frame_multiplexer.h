@@ -2,8 +2,9 @@
 //
 // The frames on each link are described in link_frames.h.
 //
-// Links in memory are not checked in vain: their senders count up one word in the receiver's arena, its *mail*. A
-// check costs one load while that word has not changed and nothing waits for room, however many workers a host has.
+// Links in memory are checked only if there is something to receive: their senders increment one word in the receiver's
+// arena, its *mail*. A check costs one load while that word has not changed and nothing waits for room, however many
+// workers a host has.
 //
 // Guarantees: send(), recv() and post() never block; wait() returns when its condition holds, or throws the
 // world's error as soon as the world is revoked. Not thread-safe: one thread at a time owns it. When that thread lets
@@ -32,13 +33,13 @@ namespace farandole::transport {
 // and a wake-up cost more than that.
 struct WaitPolicy {
   int64_t spin_ns = 20'000;
-  // In the middle of a collective it looks longer: all of its members are at work, and none has anything else to do.
+  // In the middle of a collective it polls longer: all members are busy with it, and none has anything else to do.
   int64_t midway_ns() const noexcept { return 25 * spin_ns; }
 };
 
-// When a peer that may sleep is notified of a message. Late: only when its answer does not come within a moment. A
-// thread that looks for the answer all the time can afford that: most peers look by themselves before, and to wake
-// their engine thread would only take the core from the thread that looks.
+// When a peer that may sleep is notified of a message. Late: only if its answer does not come within a moment. A thread
+// that polls for the answer can afford that: most peers poll by themselves, and waking their engine thread would only
+// take the core from the thread that polls.
 enum class Notify : uint8_t { kNow, kLate };
 
 // It has more methods than most classes: three small interfaces (messages, data frames, waits and sleep) over the same
@@ -49,7 +50,7 @@ class FrameMultiplexer {
 
   Mesh& mesh() noexcept { return mesh_; }
 
-  // Sends a message to a peer, as far as the link takes it now; the rest follows in the waits to come.
+  // Sends a message to a peer, as far as the link takes it now; later waits send the rest.
   void post(int peer, base::Bytes message, Notify notify = Notify::kNow);
   bool has_message() const noexcept { return !inbox_.empty(); }
   // Returns the oldest received message, if there is one.
@@ -70,7 +71,7 @@ class FrameMultiplexer {
   // Waits at most until the deadline for posted messages to be handed to the links.
   void flush_messages(const base::Deadline& deadline);
 
-  // Waits until `ready()` is true, which is looked at after everything that could change it.
+  // Waits until `ready()` is true, which is checked after everything that could change it.
   template <typename Ready>
   void wait(Ready&& ready) {
     int64_t spinning_since = 0;
@@ -88,7 +89,7 @@ class FrameMultiplexer {
       if (!keep_looking(spinning_since, patience_ns())) {
         notify_late();
         mesh_.doorbell().prepare_sleep(Sleep::kMidway);
-        // What came between the last look and lying down sent no signal: look once more.
+        // What came between the last check and the beginning of the sleep sent no signal: check once more.
         if (!move() && !ready() && !mesh_.world_status().revoked()) {
           sleep();
         }
@@ -98,7 +99,7 @@ class FrameMultiplexer {
     }
   }
 
-  // Looks until `ready()` is true, and says so; gives up when nothing has moved for `patience_ns`, or on `stop()`.
+  // Polls until `ready()` is true, and returns true; gives up when nothing has moved for `patience_ns`, or on `stop()`.
   template <typename Ready, typename Stop>
   bool look(int64_t patience_ns, Ready&& ready, Stop&& stop) {
     int64_t since = 0;
@@ -120,7 +121,8 @@ class FrameMultiplexer {
   }
 
   // For a sleep outside of wait(), by a thread that polls what `awaited()` says: from now on every thread and worker
-  // that has something for this engine signals its doorbell. False, and awake again, when there is something already.
+  // that has something for this engine signals its doorbell. If there is something already, it does not prepare the
+  // sleep and returns false.
   template <typename Ready>
   bool prepare_sleep(Ready&& ready) {
     notify_late();
@@ -147,11 +149,11 @@ class FrameMultiplexer {
   // The longest sleep that misses no alarm.
   int sleep_ms() const noexcept;
 
-  // wait() looks again at this time, by the clock of base::now_ns(), if it sleeps then; 0: only when something happens.
+  // wait() wakes up at this time, by the clock of base::now_ns(), if it sleeps then; 0: only when something happens.
   void set_alarm(int64_t at_ns) noexcept { alarm_ns_ = at_ns; }
 
-  // How wait() waits for sources that signal nothing: the sleep between two polls; 0: it polls all the time. For
-  // `ready()`, which says it each time.
+  // How wait() waits for sources that signal nothing: the sleep between two polls; 0: it polls all the time. `ready()`
+  // sets it each time that it is called.
   void set_pause(int64_t pause_ns) noexcept { pause_ns_ = pause_ns; }
 
  private:
@@ -164,7 +166,7 @@ class FrameMultiplexer {
   bool move_mail();
   bool move_out(LinkFrames& link);
   bool move_in(LinkFrames& link);
-  // `since` is when looking in vain began, 0 if it begins now.
+  // `since` is the time since which polls have found nothing; 0: from now on.
   bool keep_looking(int64_t& since, int64_t patience_ns) noexcept;
   int64_t patience_ns() const noexcept {
     return pause_ns_ == kSignalled ? policy_.midway_ns() : pause_ns_ == 0 ? INT64_MAX : 0;

@@ -9,8 +9,8 @@ namespace farandole::transport {
 // shares[a][b]: rank a reports that it shares memory with rank b.
 using Sharing = std::vector<std::vector<bool>>;
 
-// For each rank the lowest rank of its host. A rank joins the first host all of whose ranks share memory with
-// it: so the members of a host always share memory, each with each, even where sharing is not transitive.
+// Returns, for each rank, the lowest rank of its host. A rank joins the first host all of whose ranks share memory with
+// it. So all pairs of members of a host share memory, even if sharing is not transitive.
 std::vector<int> group_hosts(const Sharing& shares);
 
 // One row of it as the text of a frame, a bit for each rank, and back. A text of the wrong length reads as none

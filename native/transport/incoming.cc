@@ -12,7 +12,7 @@ namespace {
 
 // How long a connection may take to prove itself. A worker needs milliseconds.
 constexpr double kProofSeconds = 5.0;
-// The most unproven connections beside those that may be workers; if there are more, the oldest is dropped.
+// The most unproven connections in addition to those that may be workers; if there are more, the oldest is dropped.
 constexpr size_t kMostUnproven = 64;
 // The most connections that are accepted in one turn, so that a flood of strangers does not starve the workers.
 constexpr int kAcceptsPerTurn = 64;
@@ -24,7 +24,7 @@ IncomingConnections::IncomingConnections(std::span<const Listener> listeners, st
     : listeners_(listeners), secret_(std::move(secret)), expected_(expected), size_(size), deadline_(deadline) {}
 
 void IncomingConnections::accept_all() {
-  // A worker has one on the way to each listener, while it sees which of them is best, or one for data.
+  // A worker has one connection under way to each listener, while it finds out which is best, or one for data.
   const size_t most = kMostUnproven + (1 + listeners_.size()) * static_cast<size_t>(size_);
   for (const Listener& listener : listeners_) {
     for (int i = 0; i < kAcceptsPerTurn; ++i) {

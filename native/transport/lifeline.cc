@@ -98,7 +98,7 @@ PeerDeathWatcher::~PeerDeathWatcher() {
   stop_.store(true, std::memory_order_release);
   bool over = false;
   while (!over) {
-    wake_all(memory_->view().header().lifeline);  // other sleepers look, and go on sleeping
+    wake_all(memory_->view().header().lifeline);  // other sleepers check the word, and go on sleeping
     const base::MutexLock lock(mutex_);
     over = changed_.wait_for(mutex_, kTellAgain, [this] {
       mutex_.assert_held();

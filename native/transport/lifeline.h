@@ -7,10 +7,11 @@
 // on it.
 //
 //   the word                          means
-//   0                                 no thread holds it: it was let go in good order, or the kernel has no robust
-//   lists the thread's id (in its own       the worker lives. With FUTEX_WAITERS another thread sleeps on the word
+//   0                                 no thread holds it: it was released in good order, or the kernel has no
+//                                     robust lists
+//   the thread's id (in its own       the worker lives. With FUTEX_WAITERS, another thread sleeps on the word
 //     namespace: only a number)
-//   FUTEX_OWNER_DIED                  its process is dying: none of its threads runs any more, but for the
+//   FUTEX_OWNER_DIED                  its process is dying: none of its threads runs any more, except for the
 //                                     microseconds until the kernel's signal has stopped them
 //
 // This is less than a robust mutex: a thread that waits for one of those becomes its owner, and can only stop waiting
@@ -33,7 +34,7 @@ class Lifeline {
  public:
   // Holds the lifeline of this arena when it returns; `own` outlives it, at the same address.
   explicit Lifeline(const ArenaView& own);
-  // Lets go in good order: no worker takes that for a death.
+  // Releases the lifeline in good order: no worker takes that for a death.
   ~Lifeline();
   Lifeline(const Lifeline&) = delete;
   Lifeline& operator=(const Lifeline&) = delete;

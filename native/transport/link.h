@@ -14,7 +14,7 @@ class Link {
   // A link that finds its peer gone revokes its world's WorldStatus and returns 0 from then on.
   virtual size_t try_send(std::span<const std::byte> bytes) = 0;
   virtual size_t try_recv(std::span<std::byte> bytes) = 0;
-  // Takes as many bytes as fit now of both, one after another: in one packet if the link has packets.
+  // Takes as many bytes of both as fit now, one after the other: in one packet if the link has packets.
   virtual size_t try_send_both(std::span<const std::byte> first, std::span<const std::byte> second) {
     const size_t sent = first.empty() ? 0 : try_send(first);
     return sent < first.size() || second.empty() ? sent : sent + try_send(second);
@@ -26,7 +26,8 @@ class Link {
   // The descriptor that poll(2) can watch, or -1 for a link in memory, whose peer signals the
   // doorbell after sending and after making room.
   virtual int poll_fd() const noexcept { return -1; }
-  // Tells the peer of a link in memory that something was sent. The sender calls it, once for all that it sent.
+  // Tells the peer of a link in memory that something was sent. The sender calls it once for everything that it has
+  // sent.
   virtual void notify() noexcept {}
 };
 

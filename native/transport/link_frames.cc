@@ -129,7 +129,7 @@ void LinkFrames::broken(const std::string& what) {
 }
 
 short LinkFrames::events() const noexcept {
-  // A data frame for which no memory is posted would keep the socket readable, and us awake.
+  // A data frame for which no memory is posted would keep the socket readable, and this thread awake.
   const bool unexpected = header_done_ == sizeof(FrameHeader) && is_data() && posted_.empty();
   return static_cast<short>((unexpected ? 0 : POLLIN) | (outgoing_.empty() ? 0 : POLLOUT));
 }

@@ -53,8 +53,8 @@ class LinkFrames {
   bool data_done() const noexcept { return data_sent_ == data_queued_ && data_received_ == data_posted_; }
   bool has_outgoing() const noexcept { return !outgoing_.empty(); }
 
-  // Move what can be moved now; true if anything moved. Received messages go into `inbox`. The peer is not notified,
-  // see notify(). Data that is not what was posted ends the world, and throws its error.
+  // Move what can be moved now; return whether anything moved. Received messages go into `inbox`. The peer is not
+  // notified: see notify(). Data that does not match what was posted ends the world, and throws its error.
   bool move_out();
   bool move_in(std::deque<Message>& inbox);
 

@@ -116,8 +116,8 @@ bool MeshSetup::complete() const {
          std::ranges::none_of(peers_, [](const Peer& peer) { return peer.linked.control.has_unsent(); });
 }
 
-// A worker that lacks a link knows which rank does not come, and says so a little before the others run out of time:
-// they see only that some are not ready, and would blame those that wait as they do.
+// A worker that lacks a link knows which rank is missing, and tells the others a little before they run out of time:
+// they see only that some ranks are not ready, and would blame ranks that wait like themselves.
 const base::Deadline& MeshSetup::give_up() const { return core_.lacks_a_link() ? early_deadline_ : deadline_; }
 
 // Begins the dials that are due, waits for the next event, then moves what is not yet proven.
@@ -186,7 +186,7 @@ void MeshSetup::read_controls() {
 }
 
 // Watches the next worker of this host above this one in cyclic order, as in a world that has formed, among those whose
-// memory is here by now. The others are watched by other workers, which tell all.
+// memory is mapped by now. The other workers are watched by others, which tell all.
 void MeshSetup::watch_next_peer() {
   if (!death_watch_start_.passed()) {
     return;
@@ -250,7 +250,7 @@ void MeshSetup::settle_incoming() {
       [this](const Handshake& handshake) { note_refusal(handshake); });
 }
 
-// Whatever a refused hello contains.
+// The refused hello may contain anything.
 void MeshSetup::note_refusal(const Handshake& handshake) {
   const int from = handshake.hello().from;
   if (is_explained(handshake.refusal()) && from > world_.rank && from < size()) {
@@ -268,7 +268,7 @@ void MeshSetup::join_control(Peer& peer, PrivateFd fd, bool over_unix, bool conn
   peer.linked.link = kind.begin(context_.links, *peer.contact, peer.linked.control, connector);
 }
 
-// A data connection without a control connection belongs to one that has ended since.
+// A data connection without a control connection: the control connection has ended since.
 void MeshSetup::join_data(Peer& peer, PrivateFd fd) {
   if (peer.linked.link != nullptr && peer.linked.link->wants_data_connection()) {
     peer.linked.link->take_data_connection(std::move(fd));
@@ -289,7 +289,7 @@ void MeshSetup::read(Peer& peer) {
   }
 }
 
-// The kind's own exchange comes before any control frame. True when there is none, or it is over.
+// The kind's own exchange comes before any control frame. Returns true if there is none, or it is over.
 bool MeshSetup::finish_exchange(Peer& peer) {
   if (peer.linked.link == nullptr || !peer.linked.link->exchanging()) {
     return true;
@@ -301,7 +301,7 @@ bool MeshSetup::finish_exchange(Peer& peer) {
       handle_end(peer, Sign::kClosed);
       return false;
     case Exchange::kBroken:
-      core_.prove(peer.rank);  // only one of us sends what could be broken
+      core_.prove(peer.rank);  // only a worker with the job's secret sends an exchange that could be broken
       handle_end(peer, Sign::kBroken);
       return false;
     case Exchange::kDone:

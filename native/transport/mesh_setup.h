@@ -8,8 +8,8 @@
 // this host that is linked already has died, however large it is (see lifeline.h); but not where that worker may have
 // ended because its world had formed and ended (see SetupCore::die()).
 //
-// A worker that was proven and closes again is lost, and the world with it. This and all else that is decided on is in
-// SetupCore, without sockets (setup_core.h).
+// A worker that was proven and closes its connection is lost, and the world with it. This and all other decisions are
+// in SetupCore, without sockets (setup_core.h).
 #pragma once
 
 #include <memory>
@@ -59,8 +59,8 @@ class MeshSetup {
   MeshSetup(const SetupContext& context, const World& world, const std::vector<Contact>& contacts, const Contact& self,
             const base::Deadline& deadline);
 
-  // Throws as Endpoint::form(). Once it has failed, all connections are closed, and the workers that were
-  // already connected have been told why.
+  // Throws as Endpoint::form(). If it fails, all connections are closed, and the workers that were already connected
+  // have been told why.
   LinkedWorld run();
 
  private:

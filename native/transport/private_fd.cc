@@ -44,7 +44,7 @@ Table& table() {
                          }
                        }
                        for (const auto& [base, memory] : table().memory) {
-                         // Where the system refuses, the memory remains as it is.
+                         // If the system refuses, the memory remains as it is.
                          const int flags = MAP_PRIVATE | MAP_NORESERVE | MAP_FIXED;
                          if (::mmap(base, memory.bytes, PROT_READ | PROT_WRITE, flags, memory.fd, 0) != MAP_FAILED) {
                            ::madvise(base, memory.bytes, MADV_DONTDUMP);

@@ -12,11 +12,11 @@ namespace farandole::transport {
 // A rank that is not ready.
 struct UnreadyRank {
   int rank = -1;
-  bool linked = false;               // it is linked to us, and so it waits for another one
+  bool linked = false;               // it is linked to this worker, so it waits for another one
   Refusal refusal = Refusal::kNone;  // why its last handshake failed, as far as that is known
 };
 
-// Whether a refusal can be explained to people: it came from something that speaks our protocol.
+// Returns whether a refusal can be explained to people: it came from a process that speaks this protocol.
 bool is_explained(Refusal refusal) noexcept;
 
 // Requires that `unready` is not empty.

@@ -41,7 +41,7 @@ SocketMesh::SocketMesh(const EndpointSettings& settings, const World& world, Lin
 }
 
 // The workers of a host watch each other in cyclic order, each the next one above it; the one that notices a death
-// tells all. A death that is hidden behind another one is seen by the neighbour in the next world, or by the sockets.
+// tells all. A death that is hidden by another one is noticed by the neighbour in the next world, or by the sockets.
 void SocketMesh::watch_next_peer() {
   for (int distance = 1; distance < size(); ++distance) {
     const int next = (rank_ + distance) % size();

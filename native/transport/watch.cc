@@ -222,7 +222,7 @@ void Watch::tick() {
   const WatchCore::Tick tick = core_.tick(now_ns());
   revoke(tick.cause);
   for (const int rank : tick.beats) {
-    // What is unsent shows the peer that this worker lives as well as a heartbeat does.
+    // Frames that are still unsent will show the peer that this worker lives, as a heartbeat would.
     if (Peer& peer = peer_of(rank); !peer.control.has_unsent()) {
       peer.control.send(ControlFrame(ControlKind::kHeartbeat));
       follow_room(peer);

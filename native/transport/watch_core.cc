@@ -68,8 +68,8 @@ std::optional<Cause> WatchCore::die(int rank, int64_t now_ns) {
   return std::nullopt;
 }
 
-// A worker that tells us nothing and has closed its connection may have left a world that has ended, and live. If no
-// revocation comes, all that is known is that nothing more comes from that worker.
+// A worker that does not tell this one and has closed its connection may have left a world that has ended, and be
+// alive. If no revocation comes, all that is known is that nothing more comes from that worker.
 void WatchCore::suspect(int rank, Sign sign, int64_t now_ns) {
   const bool may_have_left = sign == Sign::kClosed && !tells_us(rank);
   add_suspect({.rank = rank,
@@ -113,7 +113,8 @@ WatchCore::Tick WatchCore::tick(int64_t now_ns) {
   return tick;
 }
 
-// Of the lowest rank; of two signs of one rank, the end of its link, which says more than silence.
+// The suspicion about the lowest rank; if there are two signs for one rank, the end of its link, which says more than
+// silence.
 std::optional<Cause> WatchCore::first_loss(int64_t now_ns) const {
   std::optional<Cause> first;
   const auto weigh = [&](int rank, Sign sign) {

@@ -1,10 +1,10 @@
-// What the watch of one worker decides: when another worker of the world is lost, and what the others are told of it.
-// No threads, no I/O, no clock: whoever drives it says what was received, what has ended and how late it is, and does
-// what it answers. Watch drives it with sockets and a thread (watch.h has the rules of the protocol); a simulation
+// The decisions of one worker's watch: when another worker of the world is lost, and what the others are told about it.
+// No threads, no I/O, no clock: its driver reports what was received, what has ended and what time it is, and carries
+// out the answers. Watch drives it with sockets and a thread (watch.h has the rules of the protocol); a simulation
 // drives thousands with messages that are only counted.
 //
-// Times are nanoseconds of any one clock. Its work for a frame and for a tick does not grow with the world, but for the
-// goodbye that it has sent to all.
+// Times are nanoseconds of any one clock. Its work for a frame and for a tick does not grow with the world, except for
+// the goodbye, which it sends to all.
 #pragma once
 
 #include <cstdint>

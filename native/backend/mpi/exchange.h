@@ -4,7 +4,8 @@
 //
 // It is done in rounds, one chunk of every slice at a time, of which two are under way: while one is added up, the next
 // one travels. All peers begin the collectives of a communicator in one order, which each of them keeps by waiting for
-// nothing but its own last ones: the addends of round 0, then for each round the addends of the next and its own sums.
+// nothing but its own last ones: the addends of round 0, then, in each round, the addends of the next one and the sums
+// of this one.
 #pragma once
 
 #include <array>

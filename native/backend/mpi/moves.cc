@@ -10,11 +10,11 @@ namespace farandole::backend::mpi {
 namespace {
 
 constexpr size_t kDepth = 2;
-// What a round moves to or from one worker at most, of a broadcast and in all.
+// The most bytes that one round moves to or from a worker, with all other members together.
 constexpr size_t kRoundBytes = size_t{4} << 20;
 constexpr size_t kLeastBytes = size_t{4} << 10;
 
-// Leaves the rooms to MPI unless it has come to an end.
+// Leaves the rooms to MPI unless the collective has come to an end.
 class Use {
  public:
   explicit Use(Rooms& rooms) : rooms_(rooms) {}
@@ -32,7 +32,7 @@ class Use {
   bool is_over_ = false;
 };
 
-// begin(round, request) starts a round, end(round) takes what has come.
+// begin(round, request) starts a round, and end(round) takes the data that has arrived.
 template <typename Begin, typename End>
 void run_rounds(Progress& progress, size_t rounds, Begin&& begin, End&& end) {
   std::array<Request, kDepth> requests = {Request::kNone, Request::kNone};
@@ -52,7 +52,7 @@ size_t share_of(size_t members) { return Rooms::size_of(std::max(kRoundBytes / m
 
 size_t rounds_for(size_t bytes, size_t piece) { return (bytes + piece - 1) / piece; }
 
-// How much of `bytes` goes in this round.
+// Returns how many of `bytes` go in this round.
 size_t in_round(size_t bytes, size_t round, size_t piece) {
   return std::min(bytes - std::min(bytes, round * piece), piece);
 }

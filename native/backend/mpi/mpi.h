@@ -1,7 +1,7 @@
-// The MPI backend: what goes between hosts is moved by the MPI library that started the job; within a host it is shared
-// memory, as ever. It is made of the native backend, whose exchanges between hosts are carried by MPI, and of MPI's own
-// collectives for what only moves data. What MPI has no part in (groups within a host, Adasum, compressed allreduces,
-// transfers) is run by the native backend over its links.
+// The MPI backend: between hosts, data is moved by the MPI library that started the job; within a host, by shared
+// memory as usual. It consists of the native backend, whose exchanges between hosts are carried by MPI, and of MPI's
+// own collectives for operations that only move data. Requests in which MPI has no part (groups within a host, Adasum,
+// compressed allreduces, transfers) are run by the native backend over its links.
 #pragma once
 
 #include "backend/backend.h"
@@ -14,8 +14,8 @@ namespace farandole::backend::mpi {
 // Whether MPI has a part in what a request needs, in a group that lies so on hosts.
 bool takes(const collective::Topology& topology, const Need& need);
 
-// Which algorithm does it, where MPI has a part; those that add are of the native table, with their exchanges carried
-// by MPI. `wanted` as in collective/algorithm_table.h.
+// Returns the algorithm for a request in which MPI has a part. Algorithms that add are those of the native table, with
+// their exchanges carried by MPI. `wanted` as in collective/algorithm_table.h.
 collective::Choice choose(const collective::Topology& topology, const Need& need, std::string_view wanted);
 
 class Mpi final : public Backend {

@@ -1,9 +1,9 @@
 // MPI in this process: who starts it, and who ends it.
 //
-// MPI is a thing of the whole process, which can be started once and ended once, so this is too: the engines of a
-// process share it. If nobody has started it before the first engine needs it (mpi4py may have), it is started here,
-// and then ended here as well, when the process exits. After a world has broken nobody calls MPI any more, since what
-// it does when a process is lost is not defined: it is not ended then either.
+// MPI belongs to the whole process, and can be started once and ended once. So the engines of a process share it. If it
+// has not been started when the first engine needs it (mpi4py may have done so), it is started here, and also ended
+// here when the process exits. After a world has broken, MPI is not called any more, not even to end it, because its
+// behavior is undefined once a process is lost.
 //
 // Threads: MPI is started and ended, and calls that may block are made, by one thread of its own, so that a thread that
 // waits for such a call can stop waiting when a worker is lost. That thread and the one that makes progress call MPI in

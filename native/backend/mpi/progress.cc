@@ -14,11 +14,11 @@ constexpr int64_t kMostPauseNs = 200'000;
 // For waits that are longer than any of the network.
 constexpr int64_t kLongNs = 20'000'000;
 constexpr int64_t kLongPauseNs = 1'000'000;
-// Two looks are 1 to 10 us apart, unless another thread has had this core between them.
+// Two polls are 1 to 10 us apart, unless another thread has had this core in between.
 constexpr int64_t kTurnNs = 40'000;
 // The time for which that is remembered, before it is tried again.
 constexpr int64_t kCrowdedNs = 500'000'000;
-// An error of MPI is often how a loss shows first: how long the news of that may take to reach us.
+// An error of MPI is often the first sign of a loss. This is the time that the cause of the loss may take to reach us.
 constexpr double kRevokePatienceSeconds = 1.0;
 
 }  // namespace

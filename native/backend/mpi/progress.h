@@ -3,8 +3,8 @@
 //
 // Nothing signals that MPI has moved on, and MPI moves on only when it is called. So a thread that waits polls: all the
 // time at first, if it has its core to itself; else with pauses, which grow with the wait, so that they lengthen it by
-// an eighth at most. On a core that others need a thread that looks all the time delays them, and loses its turn to
-// them for milliseconds, while one that sleeps gets its turn when it wakes.
+// an eighth at most. On a core that other threads need, a thread that polls all the time delays them, and then loses
+// its turn to them for milliseconds, while a thread that sleeps gets its turn when it wakes.
 //
 // Threads: only the thread that makes progress uses it.
 #pragma once
@@ -32,8 +32,8 @@ class Progress {
   const Constants& constants() const noexcept { return process_.constants(); }
   const void* in_place() const noexcept;
 
-  // Whether the request is done, or has failed, which check() tells then. Lets MPI move on, and keeps a wait of the
-  // frames from sleeping for long, since nothing signals its doorbell when MPI has moved.
+  // Returns whether the request is done or has failed; check() tells which. Lets MPI make progress, and keeps a wait of
+  // the frames from sleeping for long, since nothing signals its doorbell when MPI has made progress.
   bool test(Request& request) noexcept;
   // Throws when a test has failed: the world's error if it is about to be revoked, else Error(kUnavailable).
   void check();

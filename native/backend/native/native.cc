@@ -10,7 +10,7 @@ using collective::AllreduceJob;
 using collective::Choice;
 using collective::Group;
 
-// The longest time until a revocation that another worker has heard reaches us.
+// The longest time that a revocation takes to reach us after another worker has heard of it.
 constexpr double kRevokePatienceSeconds = 1.0;
 
 std::byte* allocate_staging(transport::Arena& arena, size_t piece_bytes) {
@@ -49,8 +49,8 @@ collective::Topology Native::topology(const Group& group) const {
   return collective::topology_of(group, frames_.mesh().hosts());
 }
 
-// A survivor that has heard of a loss before us may already be putting its memory to new use, so that what we read
-// there was not what we were meant to read. The revoke that it heard is on its way to us.
+// A survivor that has heard of a loss before us may already be using its memory for something else, so the data that we
+// have read there may be wrong. The revocation that it has heard of is on its way to us.
 void Native::require_same_generation(const Group& group) {
   transport::Mesh& mesh = frames_.mesh();
   for (const int rank : group.members) {

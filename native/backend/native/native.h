@@ -9,7 +9,7 @@
 
 namespace farandole::backend {
 
-// Which algorithm does it in a group that lies so on hosts. `wanted` as in collective/algorithm_table.h.
+// Returns the algorithm for a request in a group with this topology. `wanted` as in collective/algorithm_table.h.
 collective::Choice choose_native(const collective::Topology& topology, const Need& need, const collective::Knobs& knobs,
                                  std::string_view wanted);
 

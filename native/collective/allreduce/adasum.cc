@@ -8,14 +8,14 @@
 // of 5 members it is ((0 1) 2) (3 4), and of 6 ((0 1) (2 3)) (4 5). The member with the lower number is always the a of
 // the formula in reduce/adasum.h.
 //
-// How a level goes. Each member holds a part of the vector of its subtree, and its partner in the other subtree the
+// One level. Each member holds a part of the vector of its subtree, and its partner in the other subtree the
 // same part of the other vector. They exchange halves: the lower one keeps the first half of both vectors, the upper
 // one the second. The products of what each now holds are summed over the members of both subtrees, and with the
 // factors that follow each member blends its half. Each element is computed by one member only, and in the end travels
 // back the way it came, so all members end with the same bits.
 //
-// Every tensor is halved by itself and has its own factors: its result does not depend on what it is fused with.
-// Vectors are held in the accumulator type all the way.
+// Every tensor is halved by itself and has its own factors, so its result does not depend on the tensors that it is
+// fused with. Vectors are held in the accumulator type all the way.
 //
 // Source: Maleki et al., "Scaling Distributed Training with Adaptive Summation", MLSys 2021.
 #include <bit>

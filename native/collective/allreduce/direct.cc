@@ -13,8 +13,8 @@
 // is copied in while the one before is reduced. With three windows, a member that is done with one can go on without
 // waiting until the others have copied their results: when they announce the next chunk, they have copied the last one.
 //
-// *Small*: every member reduces everything, into its own outputs. That is more arithmetic, and one synchronization
-// less.
+// *Small*: every member reduces everything, into its own outputs. This takes more arithmetic, but one synchronization
+// fewer.
 #include <algorithm>
 
 #include "collective/allreduce/allreduce.h"
@@ -105,7 +105,7 @@ struct Direct {
     }
   }
 
-  // Makes chunk number `turn` readable by all, and says so.
+  // Makes chunk number `turn` readable by all, and announces it.
   void offer(size_t turn) {
     place(turn);
     offered = context.sequence.publish(team);
@@ -169,7 +169,7 @@ struct Direct {
     });
   }
 
-  // The own tensor takes part itself, where it can, instead of a copy in the own window.
+  // This member's tensor is read directly, where possible, instead of a copy in its window.
   void point_to_tensor(const Piece& piece, size_t offset, size_t in_window, size_t length) {
     if (reads_tensors && piece.input != nullptr) {
       inputs[own] = static_cast<const std::byte*>(piece.input) + offset * element;
@@ -228,7 +228,7 @@ struct Direct {
   const std::optional<size_t> home;
   const bool reads_tensors;  // the own tensors can be read as they are
   size_t chunk;              // elements
-  uint64_t offered = 0;      // the sequence number of the last offer; of what is staged, one that all have reached
+  uint64_t offered = 0;      // the sequence number of the last offer; for staged data, one that all have reached
 
   // Of the chunk at hand.
   std::vector<std::byte*> windows;

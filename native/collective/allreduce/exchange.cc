@@ -1,7 +1,7 @@
 // Allreduce over links by an exchange of slices; see collective/exchange.h.
 //
-// What lies in one piece is sent from where it is and received where it belongs; what does not, or is to be scaled,
-// goes through private memory a chunk at a time.
+// Data that is contiguous is sent from where it lies and received where it belongs. Data that is not, or that has to be
+// scaled, goes through private memory, one chunk at a time.
 #include "collective/exchange.h"
 
 #include "collective/allreduce/allreduce.h"

@@ -1,4 +1,4 @@
-// RingBuffer allreduce: a reduce-scatter around the ring, then an allgather around the ring.
+// Ring allreduce: a reduce-scatter around the ring, then an allgather around the ring.
 //
 // The buffer is cut into as many slices as there are peers. After the first half peer i holds the whole sum of slice
 // i+1. In the second half the finished slices go around once more. Each peer sends 2(n-1)/n of the buffer.

@@ -1,10 +1,10 @@
 // Alltoall among workers that share memory.
 //
-// What a member has for the others is one *stream*: first the number of rows for each member, filled up to a cache line
-// (copies between places that differ in it can be several times slower), then the rows for every member but itself, in
-// the members' order. In rounds of one chunk, each member offers the next chunk of its stream,
-// and copies from the chunks of the others what is meant for it. The counts are in the first chunk, so a small alltoall
-// takes one synchronization, and from them every member knows how many rounds there will be.
+// Each member has one *stream* for the others: first the number of rows for each member, padded to a cache line (copies
+// between addresses with different offsets in a cache line can be several times slower), then the rows for every member
+// but itself, in the members' order. In rounds of one chunk, each member offers the next chunk of its stream, and
+// copies its own rows from the chunks of the others. The counts are in the first chunk, so a small alltoall takes one
+// synchronization, and from them every member knows how many rounds there will be.
 #include <algorithm>
 #include <cstring>
 #include <numeric>

@@ -1,11 +1,11 @@
 // Allreduces that send less than all of it; sums and averages of float16, bfloat16 and float32. The rows of the table;
 // descriptions are there.
 //
-// What one rank means to add is its input, prescaled, plus its *residual*: what of the tensors before has not been sent
-// yet. What it does not send now stays in the residual, so that in the long run nothing is lost: the sum of what all
-// ranks have been given equals the sum of what all have put in, but for the residuals (Seide et al., "1-Bit Stochastic
-// Gradient Descent", 2014; Karimireddy et al., "Error Feedback Fixes SignSGD and other Gradient Compression Schemes",
-// 2019). Everything is computed in float32 and rounded once to the type of the output.
+// The addend of one rank is its input, prescaled, plus its *residual*: the part of earlier tensors that has not been
+// sent yet. The part that it does not send now stays in the residual, so that nothing is lost in the long run: the sum
+// of all outputs equals the sum of all inputs, except for the residuals (Seide et al., "1-Bit Stochastic Gradient
+// Descent", 2014; Karimireddy et al., "Error Feedback Fixes SignSGD and other Gradient Compression Schemes", 2019).
+// Everything is computed in float32 and rounded once to the type of the output.
 //
 // Like every allreduce these give all ranks the same bits, and the same ones whatever else travels in the bucket: how a
 // tensor is cut, and whose residual takes what, depends on the tensor alone.

@@ -2,13 +2,14 @@
 //
 // Of each tensor every member takes the same number of elements, those of its addend that have the largest magnitude
 // (of equal ones the first), and sends their places and values to all others. All add up what they get in the order of
-// the members, so they end with the same bits. What was sent goes out of the residual; the rest stays there.
+// the members, so they end with the same bits. Elements that were sent are removed from the residual; the rest stays.
 //
-// A member sends and receives 8 bytes for each element that is taken, times the others: this is for small ratios.
-// Source: Aji and Heafield, "Sparse Communication for Distributed Gradient Descent", 2017; Lin et al., "Deep Gradient
-// Compression", 2018.
+// A member sends 8 bytes for each element that is taken to each other member, and receives as much: so this is for
+// small ratios. Source: Aji and Heafield, "Sparse Communication for Distributed Gradient Descent", 2017; Lin et al.,
+// "Deep Gradient Compression", 2018.
 //
-// What is not finite is larger than all else, so that some of it arrives. None of it stays in the residual.
+// Elements that are not finite count as larger than all others, so that some of them arrive. None of them stays in the
+// residual.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

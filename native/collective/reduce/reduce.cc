@@ -1,6 +1,6 @@
 // Reduce to one root. Among workers that share memory, each member stages chunk after chunk, and the root reduces them
-// from all arenas into its output; nobody waits for anyone but the root, and those whose staging it still reads. Over
-// links it is a reducescatter of which the root gets everything.
+// from all arenas into its output. Only the root waits for all; another member waits only while the root still reads
+// its staging. Over links it is a reducescatter of which the root gets everything.
 //
 // The order of additions is the members' order: the root has the bits that a direct or exchanged allreduce has.
 #include "collective/reduce/reduce.h"

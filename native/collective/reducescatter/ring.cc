@@ -1,5 +1,5 @@
-// RingBuffer reduce-scatter: the slice that ends at peer i sets out from peer i+1 and travels to the right, and each
-// peer that it comes to adds its own. So the order of additions of slice i is i+1, i+2 ... i.
+// Ring reduce-scatter: the slice that ends at peer i starts at peer i+1 and travels to the right, and each peer on its
+// way adds its own addend. So the order of additions of slice i is i+1, i+2 ... i.
 //
 // The input is cut into rounds that take a piece of every member's part, so that the buffer stays small.
 #include <algorithm>

@@ -13,7 +13,7 @@ namespace farandole::engine::kinds {
 
 std::string ranks_of(const collective::Group& group);  // "[0, 2]"
 
-// Refuses element types that nothing is calculated with.
+// Refuses element types that are only moved, never calculated with.
 void check_reducible(const Request& request);
 // Refuses Adasum, which needs whole tensors everywhere.
 void check_is_not_adasum(const Request& request);

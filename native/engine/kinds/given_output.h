@@ -1,4 +1,4 @@
-// Results whose size is known only when the members have said how much they bring.
+// Results whose size is known only when the members have reported how many rows they contribute.
 #pragma once
 
 #include <algorithm>

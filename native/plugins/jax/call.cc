@@ -135,7 +135,7 @@ void Call::hand_over(const std::vector<farandole_request>& requests) {
     if (handles[0] != 0) {
       const auto end = plugins::OwnProgress::Clock::now();
       site_.progress.attempted(status != FARANDOLE_TIMEOUT, end, end - begin);
-      return;  // how each request has ended, or will, its callback says
+      return;  // the callback of each request tells how it has ended, or will end
     }
   } else {
     status = farandole_submit(engine_, requests.data(), requests.size(), handles.data());
@@ -174,7 +174,7 @@ void Call::part_done(void* context, uint64_t handle, int status, const char* err
   }
 }
 
-// The engine has rows of its own where ranks turned out to give different numbers of them.
+// The engine has allocated the rows itself if ranks turned out to give different numbers of them.
 void Call::check_rows(const Part& part, uint64_t handle) {
   const void* data = nullptr;
   const int64_t* rows = nullptr;

@@ -1,9 +1,9 @@
 // One run of a collective of arrays in host memory: from XLA's buffers to requests of the engine, and back.
 //
 // The engine reads the arguments and writes the results where they lie. A call is begun in a thread of XLA's, which
-// makes the engine's progress itself for a moment; what is not done by then is XLA's future, completed when the engine
-// calls back. No thread of XLA's waits for another rank, so that programs with more collectives at a time than XLA has
-// threads cannot keep each other from going on.
+// makes the engine's progress itself for a moment. If the call is not done by then, XLA gets a future, which is
+// completed when the engine calls back. No thread of XLA's waits for another rank, so that programs with more
+// collectives at a time than XLA has threads cannot block each other.
 #pragma once
 
 #include <atomic>

@@ -1,9 +1,9 @@
 // Threads on which XLA goes on with a program after a collective.
 //
-// A thread that completes a future of XLA's runs what the program does next, however long that takes. The engine's
-// thread must not, so each completion is given to a thread that has nothing else to do; where none has, one is started.
-// So a program that computes for long never keeps another one from going on, and there are as many threads as programs
-// that go on at the same time.
+// A thread that completes a future of XLA's then runs the program's next operations, however long they take. The
+// engine's thread must not do that, so each completion is given to an idle thread, and one is started if there is none.
+// So a program that computes for long never blocks another one, and there are as many threads as programs that go on at
+// the same time.
 #pragma once
 
 #include <condition_variable>
@@ -16,10 +16,10 @@ namespace farandole::jax {
 
 class Continuations {
  public:
-  // The process's one, whose threads end with the process.
+  // The one object of the process. Its threads end with the process.
   static Continuations& of_process();
 
-  // Runs it soon on another thread; at once, if no thread can be started and none is there.
+  // Runs it soon on another thread; at once, in the calling thread, if there is no thread and none can be started.
   void run(std::function<void()> continuation);
 
  private:

@@ -10,7 +10,7 @@ namespace farandole::jax {
 
 namespace {
 
-// How long it takes at most to notice that the engine is wanted back.
+// The longest time until it is noticed that the engine is wanted back.
 constexpr double kLookSeconds = 0.5;
 
 void* stream_of(const xla::CallFrame& frame) {

@@ -13,7 +13,7 @@ class Failure : public std::runtime_error {
  public:
   Failure(xla::ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
 
-  // Of a status of the engine. The end of the sentence is what farandole.worker.core.status reads.
+  // For a status of the engine. The end of the sentence is read by farandole.worker.core.status.
   static Failure of_status(int status, const char* sentence, int32_t lost_rank) {
     std::string text = std::string(sentence) + " (farandole status " + std::to_string(status);
     if (lost_rank >= 0) {

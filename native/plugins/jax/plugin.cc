@@ -60,7 +60,7 @@ xla::Error* instantiate(const xla::CallFrame& frame) {
                                   &site_type(*frame.api), site.release()};
     xla::Error* const error = frame.api->set_state(&arguments);
     if (error != nullptr) {
-      delete_site(arguments.state);  // it has not become XLA's
+      delete_site(arguments.state);  // XLA has not taken it over
     }
     return error;
   } catch (const Failure& failure) {

@@ -13,13 +13,13 @@
 
 namespace farandole::jax {
 
-// The process's engine: programs have no other way to come to know one.
+// The engine of the process, which programs cannot reach in any other way.
 plugins::EngineLink& engine_link();
 
 // The size of an array of this shape, or of this shape of a result.
 size_t bytes_of(const Member& member, const std::vector<int64_t>& shape);
 
-// Runs the check of a program that does without a collective, as it was made for one worker.
+// Runs the check of a program that omits a collective because it was made for one worker.
 xla::Error* check_alone(const Collective& collective, const xla::Api& api);
 
 // Returns the ranks of a collective's group. Throws Failure if there is no engine, no such group, or if the shapes of

@@ -12,13 +12,14 @@ namespace farandole::jax {
 
 namespace {
 
-// Smaller results come out of memory that malloc has anyway.
+// Smaller results come from memory that malloc keeps anyway.
 constexpr size_t kLargeBytes = size_t{1} << 16;
 
-// What malloc may keep: some results of the largest size that it does not get from the system one by one. There is more
-// than one at a time, as a program may run before the results of the last run are gone.
+// The number of bytes that malloc may keep: enough for several results of the largest size that it does not request
+// from the system one by one. There may be several at a time, because a program may run before the results of its last
+// run are freed.
 constexpr int kKeptBytes = 1 << 28;
-// The largest block that is not such one: the limit of glibc.
+// The largest block that malloc does not request from the system by itself: the limit of glibc.
 constexpr int kPooledBytes = 1 << 25;
 
 // Results from this size on, most of which are whole huge pages.
@@ -29,13 +30,13 @@ bool keep_freed_memory() {
   if (user_has_tuned_malloc()) {
     return false;
   }
-  // One without the other would end what malloc does about both by itself.
+  // Setting one without the other would disable malloc's own adjustment of both.
   return ::mallopt(M_MMAP_THRESHOLD, kPooledBytes) == 1 && ::mallopt(M_TRIM_THRESHOLD, kKeptBytes) == 1;
 }
 
 void ask_for_huge_pages(void* data, size_t bytes) {
   const size_t before = -reinterpret_cast<uintptr_t>(data) % kHugePage;
-  // It is as right without.
+  // A failure does no harm.
   ::madvise(static_cast<std::byte*>(data) + before, (bytes - before) / kHugePage * kHugePage, MADV_HUGEPAGE);
 }
 

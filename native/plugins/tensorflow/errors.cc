@@ -29,7 +29,7 @@ TF_Code code_of(int status) {
 
 }  // namespace
 
-// The end of the sentence is what farandole.tensorflow.errors reads.
+// The end of the sentence is read by farandole.tensorflow.errors.
 OpError error_of(int status, const std::string& sentence, int32_t lost_rank) {
   std::string text = sentence + " (farandole status " + std::to_string(status);
   if (lost_rank >= 0) {

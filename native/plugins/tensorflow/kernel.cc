@@ -10,9 +10,10 @@ namespace farandole::tensorflow {
 namespace {
 
 // Iterations of a tf.while_loop run side by side, up to its parallel_iterations (10 if the user does not say), and not
-// in the same order on all ranks. So two that may run at the same time need names of their own, or ranks could match
-// one iteration with another; with this many names no loop with fewer parallel_iterations can. Not one name for each
-// iteration: the engine remembers a limited number of names, and a name that it does not know takes a longer way.
+// in the same order on all ranks. So two iterations that may run at the same time need different names, or ranks could
+// match one iteration with another. With this many names, that cannot happen in a loop with fewer parallel_iterations.
+// Iterations do not have one name each, because the engine remembers a limited number of names, and requests with a
+// name that it does not know take longer.
 constexpr int64_t kIterationNames = 64;
 
 class Attributes {
@@ -83,7 +84,7 @@ void* make_kernel(const OpRow* row, TF_OpKernelConstruction* construction) {
           const double prescale = attributes.number("prescale");
           const double postscale = attributes.number("postscale");
           kernel->options = {{"op", static_cast<double>(op)}, {"prescale", prescale}, {"postscale", postscale}};
-          // Of whole numbers, scales that cancel each other out change what is truncated in between.
+          // For integers, even scales that cancel each other out matter, because values are truncated in between.
           const bool is_known = op >= 0 && op <= FARANDOLE_PRODUCT;
           kernel->leaves_one_alone = is_known && op != FARANDOLE_ADASUM && prescale == 1.0 && postscale == 1.0;
           break;
@@ -95,7 +96,7 @@ void* make_kernel(const OpRow* row, TF_OpKernelConstruction* construction) {
         case Attribute::kType:
         case Attribute::kTypes:
         case Attribute::kSplits:
-          break;  // said by the inputs
+          break;  // the inputs say it
       }
     }
   } catch (const OpError& error) {

@@ -13,7 +13,7 @@ namespace farandole::tensorflow {
 namespace {
 
 constexpr const char* kReducible = "{half, bfloat16, float, double, uint8, int8, int16, int32, int64, bool}";
-// Any: which ones can be sent, element_type_of() says.
+// Any type: element_type_of() decides which ones can be sent.
 constexpr const char* kMovable = "type";
 
 using enum Attribute;
@@ -67,7 +67,7 @@ std::vector<OpRow> make_rows() {
       continue;
     }
     rows.push_back(row_of(kind, false));
-    if (described.rows != FARANDOLE_ROWS_EXCHANGED) {  // where rows go is an input of its own
+    if (described.rows != FARANDOLE_ROWS_EXCHANGED) {  // the targets of rows are a separate input
       rows.push_back(row_of(kind, true));
     }
   }
@@ -81,7 +81,7 @@ const std::vector<OpRow>& rows() {
 
 // --- shapes
 
-// The rows of an input, of which nobody knows yet how many there are.
+// The rows of an input, whose number is not known yet.
 Shape unknown_rows(TF_ShapeInferenceContext* context, TF_ShapeHandle* input, const Status& status) {
   Shape result(TF_NewShapeHandle());
   Shape inner(TF_NewShapeHandle());
@@ -147,7 +147,7 @@ void infer(TF_ShapeInferenceContext* context, TF_Status* status) {
 
 // --- registration
 
-// TensorFlow makes kernels and infers shapes by functions without a context, so each row has its own.
+// TensorFlow makes kernels and infers shapes by functions without a context, so each row has its own functions.
 struct RowFunctions {
   void* (*make)(TF_OpKernelConstruction*);
   void (*infer)(TF_ShapeInferenceContext*, TF_Status*);
@@ -216,7 +216,7 @@ void define(const OpRow& row, void (*infer)(TF_ShapeInferenceContext*, TF_Status
     add_attribute(builder, row, attribute);
   }
   add_inputs_and_outputs(builder, row);
-  // What other ranks wait for must not be merged with its like, or folded into a constant.
+  // An op that other ranks wait for must not be merged with an equal one, or folded into a constant.
   TF_OpDefinitionBuilderSetIsStateful(builder, true);
   TF_OpDefinitionBuilderSetShapeInferenceFunction(builder, infer);
   const Status status;

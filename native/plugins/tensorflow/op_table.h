@@ -12,7 +12,7 @@ namespace farandole::tensorflow {
 
 struct Kernel;
 
-// What a node of a graph says besides its inputs; each stands for one or several attributes of TensorFlow's.
+// The properties of a node of a graph besides its inputs; each stands for one or several attributes of TensorFlow's.
 enum class Attribute {
   kType,        // T: the tensor's element type
   kTypes,       // T: the tensors' element types

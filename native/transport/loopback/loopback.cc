@@ -90,7 +90,7 @@ struct LoopbackWorld::State {
     return settings.shared_memory && settings.hosts[static_cast<size_t>(a)] == settings.hosts[static_cast<size_t>(b)];
   }
 
-  // Every worker hears of a loss at once and of the same one: a flood without delay.
+  // Every worker hears of a loss at once, and all of the same loss: a broadcast without delay.
   void lose(const Cause& cause) {
     const base::MutexLock lock(mutex);
     if (!lost) {
@@ -109,7 +109,7 @@ struct LoopbackWorld::State {
     }
   }
 
-  // Lets the injector have its way before an operation of `self`; what it leaves of it comes back.
+  // Lets the injector act before an operation of `self`; returns the part of the operation that remains.
   LinkFault disturb(int self, int peer) {
     Worker& me = worker(self);
     if (!injector || me.killed) {

@@ -19,7 +19,7 @@ constexpr uint64_t kMagic = 0x4f4c4c45484e4146;  // "FANHELLO"
 constexpr size_t kBytes = 5 * sizeof(uint64_t);
 constexpr size_t kDescriptors = 2;
 
-// The message as sendmsg and recvmsg want it; one for both directions.
+// The message in the form that sendmsg and recvmsg take; one for both directions.
 struct Envelope {
   std::array<std::byte, kBytes> bytes{};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(kDescriptors * sizeof(int))> ancillary{};

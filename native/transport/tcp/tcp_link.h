@@ -9,8 +9,8 @@ namespace farandole::transport {
 
 class TcpLink : public Link {
  public:
-  // `watch` outlives the link. It is told when the connection ends, and knows or finds out whether that is a
-  // loss, a goodbye, or the noise after somebody else's.
+  // `watch` outlives the link. It is told when the connection ends, and knows or finds out whether that is a loss, a
+  // goodbye, or a consequence of another worker's loss.
   TcpLink(int peer, PrivateFd fd, Watch& watch) noexcept : peer_(peer), fd_(std::move(fd)), watch_(watch) {}
 
   size_t try_send(std::span<const std::byte> bytes) override;
@@ -25,7 +25,7 @@ class TcpLink : public Link {
   const int peer_;
   const PrivateFd fd_;
   Watch& watch_;
-  // Apart: what a peer sent before it left can still be received when nothing can be sent to it any more.
+  // Two flags: what a peer sent before it left can still be received when nothing can be sent to it any more.
   bool sent_all_ = false;
   bool received_all_ = false;
 };
