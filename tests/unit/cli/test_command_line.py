@@ -38,6 +38,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "-np", "two", "true"], "-np two is not a number of workers"),
         (["run", "-np", "-1", "true"], "-1"),
         (["run", "-np", "0", "true"], "0 workers cannot be started"),
+        (["run", "-np", "2", "--ship", "/nowhere", "true"], "--ship /nowhere is not a directory"),
+        (["trace", "timeline.json"], "unknown action 'timeline.json'\nhint: farandole trace summary FILE"),
         (["run", "-np", "2", "-H", "", "true"], "the value of -H/--hosts is empty"),
         (["run", "-np", "2", "--hostfile", "", "true"], "the value of --hostfile is empty"),
         (["run", "-np", "2", "--hostfile=", "true"], "the value of --hostfile is empty"),

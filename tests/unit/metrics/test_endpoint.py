@@ -119,6 +119,12 @@ def test_port_in_use_is_reported(serve: Callable[..., MetricsEndpoint]) -> None:
     assert "--metrics=PORT" in caught.value.hint
 
 
+def test_address_of_another_machine_is_reported() -> None:
+    with pytest.raises(MetricsUnavailable) as caught:
+        MetricsEndpoint(MetricsAddress("192.0.2.1", 0), reading, "s3cret")
+    assert caught.value.hint.startswith("choose an address of this machine")
+
+
 def test_invalid_port_is_reported() -> None:
     """The workers of a host take ports one after the other, from the one that was named on."""
     with pytest.raises(MetricsUnavailable, match=r"metrics cannot be served on 127\.0\.0\.1:65536"):

@@ -262,7 +262,7 @@ def test_the_list_of_policies(capsys: pytest.CaptureFixture[str]) -> None:
         (["--demo", "--ageing", "nan"], "--quantum and --ageing take seconds above 0"),
         (["--demo", "--plot", "/no/such/place/page.html"], "there is no directory /no/such/place"),
         (["--demo", "--save-demo", "/dev/null/x"], "/dev/null/x/apps/digits cannot be written: Not a directory"),
-        (["--trace", "/no/such/place", "--cluster", "4x4"], "there is no such file or directory"),
+        (["--trace", "/no/such/place", "--cluster", "4x4"], "there is no such file or directory\nhint: check the path"),
     ],
 )
 def test_wrong_arguments_are_refused_at_once(

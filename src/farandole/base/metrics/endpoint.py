@@ -7,6 +7,7 @@ It serves only GET, with one thread for each request, and ends with the process.
 
 from __future__ import annotations
 
+import errno
 import hmac
 import http.server
 import socket
@@ -98,9 +99,12 @@ class _Server(http.server.ThreadingHTTPServer):
         try:
             super().__init__((address.host, address.port), _Handler)
         except (OSError, OverflowError) as error:  # There is no port above 65535.
+            is_about_port = not isinstance(error, OSError) or error.errno in (errno.EADDRINUSE, errno.EACCES)
             raise MetricsUnavailable(
                 f"metrics cannot be served on {address}: {getattr(error, 'strerror', None) or error}",
-                "choose another port: --metrics=PORT; 0: any free port",
+                "choose another port: --metrics=PORT; 0: any free port"
+                if is_about_port
+                else "choose an address of this machine: --metrics=HOST:PORT, or only a port",
             ) from None
 
     def server_bind(self) -> None:

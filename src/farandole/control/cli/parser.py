@@ -163,6 +163,8 @@ class Parser(argparse.ArgumentParser):
         if action.choices is None or value in action.choices:
             return
         choices = [str(choice) for choice in action.choices]
+        if len(choices) == 1 and not action.option_strings:
+            self.exit(USAGE_ERROR, f"error: unknown action {value!r}\nhint: {self.usage}\n")
         if isinstance(action, argparse._SubParsersAction):
             message = f"unknown {str(action.metavar).lower()} {value!r}"
         else:

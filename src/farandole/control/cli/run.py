@@ -265,7 +265,7 @@ def read_launch(given: argparse.Namespace, environment: Mapping[str, str] = os.e
         elastic=elastic,
         ssh=options.read_ssh(given),
         network=options.read_network(given),
-        ship=given.ship,
+        ship=_shipped(given.ship),
         ship_limit=ShipLimit() if given.ship_limit is None else read_ship_limit(given.ship_limit),
         ship_cache=given.ship_cache,
         private=tuple(_of_env_files(given.env_file).items()),
@@ -357,3 +357,10 @@ def _run_in_daemon(
     from farandole.control.launcher.supervise.outcome import JobOutcome
 
     return JobOutcome(ended.exit_code, ended.report, ended.rank)
+
+
+def _shipped(directory: str) -> str:
+    """Return the directory that --ship copies, which must exist also where nothing is copied: all workers are here."""
+    if directory and not os.path.isdir(directory):
+        raise SpecError(f"--ship {directory} is not a directory", "use --ship . for the current directory")
+    return directory

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import secrets
 import socket
 import sys
@@ -65,6 +66,8 @@ def _listening(address: MetricsAddress) -> Iterator[socket.socket]:
         except OSError as error:
             raise Refused(
                 f"the dashboard cannot be served on {address}: {error.strerror or error}",
-                "use another --port; 0 means any free port",
+                "use another --port; 0 means any free port"
+                if error.errno == errno.EADDRINUSE
+                else "use an address of this machine as --host, and a --port that you may use",
             ) from None
         yield sock

@@ -44,7 +44,7 @@ def read_texts(place: Path) -> dict[str, str]:
         elif place.is_file():
             found = {_unpacked_name(place.name): read_text(place)}
         else:
-            raise TraceError(f"{place}: there is no such file or directory")
+            raise TraceError(f"{place}: there is no such file or directory", "check the path")
     except UNREADABLE as error:
         raise TraceError(f"{place} cannot be read: {error}") from error
     return dict(sorted(found.items()))

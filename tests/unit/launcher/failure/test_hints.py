@@ -65,6 +65,16 @@ def test_missing_module_has_hint(tmp_path: Path) -> None:
     assert follow(found[1], tmp_path).returncode == 0
 
 
+def test_missing_module_of_the_command_has_hint(tmp_path: Path) -> None:
+    """Python prints no traceback for `python -m NAME`."""
+    said = b"/usr/bin/python: No module named surely_not\n"
+    first = WorkerRecord(0, exit_code=1, exit_time=9.0, stderr_tail=bytearray(said))
+    plan = plan_of(sys.executable, "-m", "surely_not", directory=str(tmp_path))
+    hint = render_failure(plan, [first], first, ENDED_AT).rpartition("\nhint: ")[2]
+    found = re.search(r"which the workers used: (.+)", hint)
+    assert found is not None and found[1].endswith("-c 'import surely_not'")
+
+
 def test_refused_arguments_have_hint(tmp_path: Path) -> None:
     script = (
         "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--epochs')\nparser.parse_args()\n"

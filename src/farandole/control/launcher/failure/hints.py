@@ -142,4 +142,10 @@ def _by_end(plan: LaunchPlan, first: WorkerRecord, has_error: bool) -> str:
         return "to see where each thread was, add -x PYTHONFAULTHANDLER=1 before the command"
     if first.exit_code == 2 and re.search(rb"(?m)^usage: ", first.stderr_tail):
         return f"it rejected its arguments: {shlex.join([*plan.command[:2], '--help'])} lists them"
+    # What `python -m NAME` prints without a traceback.
+    missing = re.search(rb"(?m): No module named '?(?P<module>[\w.]+)'?$", first.stderr_tail)
+    if missing is not None and "-m" in plan.command:
+        python = plan.command[0]
+        module = missing["module"].decode()
+        return f"check that it is installed for {python!r}, which the workers used: {python} -c 'import {module}'"
     return f"the program itself chose this exit code; look for exit({first.exit_code}) in it"

@@ -78,9 +78,9 @@ class LaunchSpec:
     """The limits of an elastic job; None: all workers start at once, and the job ends when one of them is lost."""
 
     def __post_init__(self) -> None:
-        if self.num_proc is not None and self.num_proc < 1:
+        if self.num_proc is not None and (not isinstance(self.num_proc, int) or self.num_proc < 1):
             raise SpecError(
-                f"{self.num_proc} workers cannot be started", "use 1 or more for -np or num_proc, or -np auto"
+                f"{self.num_proc!r} workers cannot be started", "use 1 or more for -np or num_proc, or -np auto"
             )
         if not 0.5 < self.host_timeout < math.inf:
             raise SpecError(
