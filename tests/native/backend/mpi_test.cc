@@ -1,4 +1,4 @@
-// What of the MPI backend needs no MPI: which requests it has a part in, by which algorithm, and its memory.
+// The parts of the MPI backend that need no MPI: in which requests it has a part, by which algorithm, and its memory.
 #include <gtest/gtest.h>
 
 #include "backend/mpi/library.h"
@@ -15,7 +15,7 @@ constexpr Topology kTwoByTwo = {4, 2, 2};
 constexpr Topology kUneven = {3, 2, 1};
 constexpr Topology kOneEach = {3, 3, 1};
 
-TEST(MpiBackend, LooksAllTheTimeOnlyAtFirstAndOnAFreeCore) {
+TEST(MpiBackend, PollsWithoutPausesOnlyAtFirstAndOnAFreeCore) {
   EXPECT_EQ(mpi::pause_after(0, true), 0);
   EXPECT_GT(mpi::pause_after(0, false), 0);
   EXPECT_GT(mpi::pause_after(1'000'000, true), 0);
@@ -32,13 +32,13 @@ TEST(MpiBackend, PausesGrowAndLengthenAWaitByAnEighthAtMost) {
   EXPECT_EQ(before, 1'000'000);
 }
 
-TEST(MpiBackend, LeavesAHostToSharedMemory) {
+TEST(MpiBackend, HasNoPartInGroupsWithinAHost) {
   for (uint32_t operation = 0; (kAllOperations >> operation & 1) != 0; ++operation) {
     EXPECT_FALSE(mpi::takes(kOneHost, {static_cast<Operation>(operation)}));
   }
 }
 
-TEST(MpiBackend, LeavesWhatMpiDoesNotDoToLinks) {
+TEST(MpiBackend, HasNoPartInRequestsThatMpiCannotRun) {
   for (const Operation operation : {Operation::kAdasum, Operation::kCompressedAllreduce, Operation::kTransfer}) {
     EXPECT_FALSE(mpi::takes(kTwoByTwo, {operation})) << name_of(operation);
   }
@@ -52,7 +52,7 @@ std::string chosen(const Topology& topology, Operation operation, std::string_vi
   return mpi::choose(topology, {operation, MemoryKind::kHost, 4}, wanted).algorithm->name;
 }
 
-TEST(MpiBackend, AddsWithExchangesOnly) {
+TEST(MpiBackend, ReducesByExchangesOnly) {
   EXPECT_EQ(chosen(kTwoByTwo, Operation::kAllreduce), "two_level");
   EXPECT_EQ(chosen(kTwoByTwo, Operation::kAllreduce, "exchange"), "exchange");
   EXPECT_EQ(chosen(kUneven, Operation::kAllreduce), "exchange");
@@ -62,13 +62,13 @@ TEST(MpiBackend, AddsWithExchangesOnly) {
   EXPECT_EQ(chosen(kTwoByTwo, Operation::kReducescatter, "ring"), "exchange");
 }
 
-TEST(MpiBackend, MovesWithMpisOwnCollectives) {
+TEST(MpiBackend, MovesDataByMpiCollectives) {
   for (const Operation operation : {Operation::kAllgather, Operation::kBroadcast, Operation::kAlltoall}) {
     EXPECT_EQ(chosen(kTwoByTwo, operation), "mpi") << name_of(operation);
   }
 }
 
-TEST(MpiBackend, RunsOnlyWhereItIsAskedFor) {
+TEST(MpiBackend, RunsOnlyIfTheJobAsksForIt) {
   EXPECT_STREQ(rows_for("native").front()->name, "native");
   EXPECT_STREQ(rows_for("mpi").front()->name, "mpi");
   for (const Row* const row : rows_for("native")) {
@@ -77,7 +77,7 @@ TEST(MpiBackend, RunsOnlyWhereItIsAskedFor) {
   EXPECT_THROW(rows_for("nccl"), base::Error);
 }
 
-TEST(MpiBackend, ALibraryThatIsNotThereIsRefusedWithWhatToDo) {
+TEST(MpiBackend, MissingLibraryIsRefusedWithTheNextStep) {
   try {
     mpi::load_library("/nowhere/libmpi_abi.so.1");
     FAIL() << "it was loaded";
@@ -88,7 +88,7 @@ TEST(MpiBackend, ALibraryThatIsNotThereIsRefusedWithWhatToDo) {
   }
 }
 
-TEST(MpiBackend, ALibraryThatIsNoMpiIsRefused) {
+TEST(MpiBackend, LibraryThatIsNotMpiIsRefused) {
   try {
     mpi::load_library("libm.so.6");
     FAIL() << "it was loaded";
@@ -97,7 +97,7 @@ TEST(MpiBackend, ALibraryThatIsNoMpiIsRefused) {
   }
 }
 
-TEST(MpiRooms, GiveApartAndAlignedMemory) {
+TEST(MpiRooms, GiveSeparateAlignedMemory) {
   mpi::Rooms rooms;
   rooms.reset(mpi::Rooms::size_of(100) + mpi::Rooms::size_of(3 * sizeof(int)));
   std::byte* const first = rooms.take<std::byte>(100);

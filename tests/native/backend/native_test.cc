@@ -58,7 +58,7 @@ TEST(Native, AGroupOfOneScalesAndMovesNothing) {
   EXPECT_EQ(values, (std::vector<int32_t>{7, -7}));
 }
 
-TEST(Native, StagingGoesBackToTheArena) {
+TEST(Native, StagingIsReturnedToTheArena) {
   transport::LoopbackSettings settings = two_workers();
   settings.arena_bytes = size_t{1} << 20;
   transport::LoopbackWorld world(settings);
@@ -80,7 +80,7 @@ TEST(Native, AnArenaWithoutRoomIsAnErrorThatSaysWhatToRaise) {
   }
 }
 
-TEST(Native, WhatIsReadFromAWorkerThatWentOnIsNoResult) {
+TEST(Native, ResultReadFromWorkerInLaterGenerationIsDiscarded) {
   transport::LoopbackWorld world(two_workers());
   Rank first(world, 0);
   Rank second(world, 1);

@@ -27,12 +27,12 @@ std::string obstacle_of(const std::vector<Introduction>& members) {
   return find_obstacle(ranks, received);
 }
 
-TEST(NcclIntroduction, MembersWithGpusOfTheirOwnAndOneVersionCan) {
+TEST(NcclIntroduction, MembersWithSeparateGpusAndOneVersionFormCommunicator) {
   EXPECT_EQ(obstacle_of({member(0)}), "");
   EXPECT_EQ(obstacle_of({member(0), member(1), member(2)}), "");
 }
 
-TEST(NcclIntroduction, TheFirstProblemOfAMemberIsTold) {
+TEST(NcclIntroduction, FirstProblemOfAMemberIsReported) {
   Introduction without = member(1);
   without.problem = "NCCL cannot be loaded";
   EXPECT_EQ(obstacle_of({member(0), without, without}), "rank 3: NCCL cannot be loaded");
@@ -43,7 +43,7 @@ TEST(NcclIntroduction, VersionsMustBeTheSame) {
             "rank 1 has NCCL 2.30.7 and rank 5 NCCL 2.27.7. Install the same version on all hosts");
 }
 
-TEST(NcclIntroduction, AGpuIsSharedOnlyWhereNcclCan) {
+TEST(NcclIntroduction, GpuIsSharedOnlyIfNcclSupportsIt) {
   const std::string refusal = "rank 1 and rank 5 use the same GPU.";
   EXPECT_EQ(obstacle_of({member(7), member(1), member(7)}).substr(0, refusal.size()), refusal);
   EXPECT_NE(obstacle_of({member(7, 23000, true), member(7, 23000, false)}), "");
@@ -51,7 +51,7 @@ TEST(NcclIntroduction, AGpuIsSharedOnlyWhereNcclCan) {
   EXPECT_EQ(obstacle_of({member(7, 23000, true), member(7, 23000, true)}), "");
 }
 
-TEST(NcclIntroduction, MalformedOnesAreErrors) {
+TEST(NcclIntroduction, MalformedIntroductionsAreErrors) {
   const base::Bytes bytes = encode(member(1));
   for (size_t length = 0; length < bytes.size(); ++length) {
     EXPECT_THROW(decode_introduction(std::span(bytes).first(length)), base::Error) << length;

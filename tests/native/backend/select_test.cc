@@ -47,14 +47,14 @@ TEST(Select, TheTableOfThisBuildRunsEverything) {
   }
 }
 
-TEST(Select, TakesTheFirstOneThatIsThereAndCan) {
+TEST(Select, TakesFirstAvailableBackendThatCanRunTheRequest) {
   const std::array<const Row*, 3> table = {&kMissing, &kDevice, &kAnything};
   EXPECT_EQ(selected(table, {Operation::kAllreduce, MemoryKind::kDevice}), "device");
   EXPECT_EQ(selected(table, {Operation::kBroadcast, MemoryKind::kDevice}), "anything");
   EXPECT_EQ(selected(table, {Operation::kAllreduce, MemoryKind::kHost}), "anything");
 }
 
-TEST(Select, DeviceMemoryGoesThroughHostMemoryWhereNoBackendTakesIt) {
+TEST(Select, DeviceMemoryGoesThroughHostMemoryIfNoBackendTakesIt) {
   const std::array<const Row*, 3> table = {&kLocal, &kMissing, &kDevice};
   EXPECT_EQ(selected(table, {Operation::kAllreduce, MemoryKind::kDevice}), "device");
   EXPECT_EQ(selected(table, {Operation::kBroadcast, MemoryKind::kDevice}), "local through host memory");
@@ -69,7 +69,7 @@ TEST(Select, GroupsAcrossHostsNeedABackendThatReachesThem) {
   EXPECT_EQ(selected(table, {Operation::kAllgather}, pair(), two_hosts()), "local");
 }
 
-TEST(Select, ARefusalSaysWhyOfEveryRow) {
+TEST(Select, RefusalNamesReasonForEveryRow) {
   const std::array<const Row*, 3> table = {&kMissing, &kDevice, &kLocal};
   EXPECT_EQ(refusal_of(table, {Operation::kBroadcast, MemoryKind::kDevice}),
             "no backend of this build runs broadcast in device memory; missing: not in this build; device does not do "

@@ -11,7 +11,7 @@ namespace {
 
 enum class Fruit : uint16_t { kApple = 0x1234, kPear = 7 };
 
-TEST(Bytes, WhatIsPutIsGot) {
+TEST(Bytes, ReaderReturnsWhatWriterPut) {
   Writer writer;
   writer.put(uint8_t{200});
   writer.put(std::numeric_limits<int64_t>::min());
@@ -91,7 +91,7 @@ TEST(Reader, RefusesAMessageCutAnywhere) {
   }
 }
 
-TEST(Reader, TrustsNoLength) {
+TEST(Reader, RefusesLengthsBeyondTheMessage) {
   for (const uint32_t length : {5u, 0x7fffffffu, 0xffffffffu}) {
     Writer writer;
     writer.put(length);
@@ -108,7 +108,7 @@ TEST(Reader, RefusesABoolThatIsNeitherTrueNorFalse) {
   EXPECT_EQ(failure_of(bytes, [](Reader& reader) { reader.get<bool>(); }), Code::kInternal);
 }
 
-TEST(Reader, OfNothingIsDone) { EXPECT_TRUE(Reader({}).done()); }
+TEST(Reader, EmptyMessageIsDone) { EXPECT_TRUE(Reader({}).done()); }
 
 }  // namespace
 }  // namespace farandole::base

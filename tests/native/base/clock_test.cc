@@ -17,7 +17,7 @@ TEST(Now, DoesNotGoBack) {
   }
 }
 
-TEST(Deadline, OfNoTimeHasPassed) {
+TEST(Deadline, ZeroSecondsHavePassed) {
   for (const double seconds : {0.0, -1.0, -std::numeric_limits<double>::infinity()}) {
     const Deadline deadline = Deadline::after_seconds(seconds);
     EXPECT_TRUE(deadline.passed());
@@ -47,12 +47,12 @@ TEST(Deadline, FarAwayDoesNotOverflow) {
   }
 }
 
-TEST(Deadline, OfWhatIsNoNumberHasPassed) {
+TEST(Deadline, NanHasPassed) {
   EXPECT_TRUE(Deadline::after_seconds(std::numeric_limits<double>::quiet_NaN()).passed());
 }
 
 // Rounded down, the last wait would be of 0 ms, and the caller would spin until the deadline.
-TEST(Deadline, HasPassedAfterWaitingForWhatIsLeft) {
+TEST(Deadline, HasPassedAfterWaitingForRemainingTime) {
   for (const double seconds : {0.0004, 0.0017, 0.003}) {
     const Deadline deadline = Deadline::after_seconds(seconds);
     ::poll(nullptr, 0, deadline.left_ms());

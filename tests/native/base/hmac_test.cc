@@ -105,7 +105,7 @@ TEST(Hmac, HashesKeysLongerThanABlock) {
   EXPECT_NE(hmac_sha256(bytes_of(block), bytes_of("x")), hmac_sha256(sha256(bytes_of(block)), bytes_of("x")));
 }
 
-TEST(EqualDigests, LooksAtEveryByte) {
+TEST(EqualDigests, CompareEveryByte) {
   const Digest digest = sha256({});
   EXPECT_TRUE(equal_digests(digest, digest));
   for (size_t i = 0; i < digest.size(); ++i) {
@@ -115,7 +115,7 @@ TEST(EqualDigests, LooksAtEveryByte) {
   }
 }
 
-TEST(FillRandom, FillsAllOfItDifferentlyEachTime) {
+TEST(FillRandom, FillsAllBytesWithDifferentValuesEachTime) {
   std::set<std::vector<std::byte>> seen;
   std::vector<bool> written(1000, false);
   for (int i = 0; i < 16; ++i) {

@@ -25,13 +25,13 @@ class Log : public ::testing::Test {
   }
 };
 
-TEST_F(Log, SaysWhoAndHowBad) {
+TEST_F(Log, LineHasRankAndLevel) {
   EXPECT_EQ(written(Level::kWarning, 3), "farandole [rank 3] warning: the link is slow\n");
   EXPECT_EQ(written(Level::kError, 0), "farandole [rank 0] error: the link is slow\n");
   EXPECT_EQ(written(Level::kError, -1), "farandole error: the link is slow\n");
 }
 
-TEST_F(Log, IsSilentBelowItsLevel) {
+TEST_F(Log, PrintsNothingBelowItsLevel) {
   EXPECT_EQ(written(Level::kInfo, 0), "");
   set_log_level(Level::kDebug);
   EXPECT_EQ(written(Level::kDebug, 0), "farandole [rank 0] debug: the link is slow\n");
@@ -48,7 +48,7 @@ std::string read_all(int fd) {
   return text;
 }
 
-TEST_F(Log, WarningsAreCopiedWhereStandardErrorIsAnotherFile) {
+TEST_F(Log, WarningsAreCopiedIfStandardErrorIsAnotherFile) {
   int ends[2];
   ASSERT_EQ(::pipe2(ends, O_NONBLOCK | O_CLOEXEC), 0);
   const UniqueFd reader(ends[0]);

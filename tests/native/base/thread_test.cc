@@ -1,4 +1,4 @@
-// Threads of ours in a process that belongs to someone else.
+// Threads of the library in a process that belongs to another program.
 #include "base/thread.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace farandole::base {
 namespace {
 
-TEST(Thread, TakesNoSignals) {
+TEST(Thread, BlocksAllSignals) {
   const auto takes_interrupts = [] {
     sigset_t blocked;
     ::pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
@@ -24,7 +24,7 @@ TEST(Thread, TakesNoSignals) {
   EXPECT_TRUE(takes_interrupts()) << "the thread that starts one is as it was";
 }
 
-TEST(Thread, ShortTurnsLeaveItsShareAlone) {
+TEST(Thread, ShortTurnsDoNotChangeItsShare) {
   int policy = -1;
   int nice_before = -100;
   int nice_after = 100;

@@ -19,13 +19,13 @@ int open_something() {
 
 bool is_open(int fd) { return ::fcntl(fd, F_GETFD) != -1; }
 
-TEST(UniqueFd, OfNothingIsFalse) {
+TEST(UniqueFd, WithoutDescriptorIsFalse) {
   const UniqueFd none;
   EXPECT_FALSE(none);
   EXPECT_EQ(none.get(), -1);
 }
 
-TEST(UniqueFd, ZeroIsADescriptorLikeOthers) {
+TEST(UniqueFd, ZeroIsAValidDescriptor) {
   // Kept aside and put back, so that this test leaves standard input as it was.
   const int aside = ::fcntl(0, F_DUPFD_CLOEXEC, 3);
   const int something = open_something();
@@ -42,7 +42,7 @@ TEST(UniqueFd, ZeroIsADescriptorLikeOthers) {
   ::close(something);
 }
 
-TEST(UniqueFd, ClosesAtTheEnd) {
+TEST(UniqueFd, ClosesDescriptorWhenDestroyed) {
   const int raw = open_something();
   {
     const UniqueFd fd(raw);
@@ -57,12 +57,12 @@ TEST(UniqueFd, MovesItsDescriptor) {
   const int raw = open_something();
   UniqueFd from(raw);
   const UniqueFd to(std::move(from));
-  EXPECT_FALSE(from);  // NOLINT(bugprone-use-after-move): what is left is what this test asks
+  EXPECT_FALSE(from);  // NOLINT(bugprone-use-after-move): the state after the move is what is tested
   EXPECT_EQ(to.get(), raw);
   EXPECT_TRUE(is_open(raw));
 }
 
-TEST(UniqueFd, AssignmentClosesWhatWasThere) {
+TEST(UniqueFd, AssignmentClosesPreviousDescriptor) {
   const int old_raw = open_something();
   const int new_raw = open_something();
   UniqueFd fd(old_raw);

@@ -9,7 +9,7 @@ namespace {
 
 class Processes : public ::testing::TestWithParam<std::tuple<std::string, int, size_t>> {};
 
-TEST_P(Processes, SurvivorsOfAKillAgreeAndGoOn) {
+TEST_P(Processes, SurvivorsReportSameLossAndFormNextWorld) {
   const auto& [transport, size, elements] = GetParam();
   std::mt19937 random(static_cast<uint32_t>(elements) + static_cast<uint32_t>(size));
   double slowest_ms = 0;

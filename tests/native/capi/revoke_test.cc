@@ -28,7 +28,7 @@ class Revoke : public ::testing::Test {
   TwoEngines engines_{kSmallArena};
 };
 
-TEST_F(Revoke, EndsAFormingAndDoesNotWaitForIt) {
+TEST_F(Revoke, EndsFormationWithoutWaitingForIt) {
   for (uint64_t generation = 1; generation <= 3; ++generation) {
     std::thread forming([&] { expect_to_end(generation); });
     ::usleep(static_cast<useconds_t>(30'000 * (generation - 1)));
@@ -37,7 +37,7 @@ TEST_F(Revoke, EndsAFormingAndDoesNotWaitForIt) {
   }
 }
 
-TEST_F(Revoke, LeavesOtherGenerationsAlone) {
+TEST_F(Revoke, HasNoEffectOnOtherGenerations) {
   const farandole_world alone = {1, 0, 1, nullptr, kSecret, sizeof kSecret, kPatience};
   ASSERT_EQ(farandole_engine_form(engines_[0], &alone), FARANDOLE_OK) << farandole_last_error();
   revoke(2);

@@ -1,4 +1,4 @@
-// What the C ABI says about the ways between workers, of two engines of this process.
+// The routes between workers as the C ABI reports them, for two engines of this process.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -13,7 +13,7 @@ std::array<farandole_setting, 3> settings_of(const char* transport, const char* 
   return {{{"arena_bytes", "67108864"}, {"transport", transport}, {"listen", listen_addresses}}};
 }
 
-TEST(Routes, SayWhichAddressesTheirConnectionsUse) {
+TEST(Routes, NameAddressesOfConnections) {
   TwoEngines engines(settings_of("tcp", "127.0.0.2,127.0.0.1"));
   EXPECT_STREQ(farandole_engine_routes(engines[0]), "");
   engines.form(2);
@@ -21,7 +21,7 @@ TEST(Routes, SayWhichAddressesTheirConnectionsUse) {
   EXPECT_TRUE(route.ends_with(" -> 127.0.0.2\nitself\n")) << route;
 }
 
-TEST(Routes, SayThatTheyShareMemory) {
+TEST(Routes, NameSharedMemory) {
   TwoEngines engines(settings_of("auto", ""));
   engines.form(2);
   EXPECT_STREQ(farandole_engine_routes(engines[0]), "itself\nshared memory\n");

@@ -1,4 +1,4 @@
-// farandole_run_and_release: what is left to release after each of its outcomes, in a world of two engines of this
+// farandole_run_and_release: the handles that are left after each of its outcomes, in a world of two engines of this
 // process.
 #include <gtest/gtest.h>
 
@@ -76,7 +76,7 @@ TEST_F(RunAndRelease, LeavesNoHandleOfARequestThatFails) {
   }
 }
 
-TEST_F(RunAndRelease, LeavesTheHandleOfARequestThatGoesOn) {
+TEST_F(RunAndRelease, LeavesHandleOfARequestThatIsStillRunning) {
   Call early;
   run(0, early, "x", /*seconds=*/0.0);
   EXPECT_EQ(early.status, FARANDOLE_TIMEOUT);

@@ -18,7 +18,7 @@ int create(std::vector<farandole_setting> settings, uint32_t abi_version = FARAN
   return status;
 }
 
-TEST(CapiSettings, EachIsRefusedWithWhatItShouldBe) {
+TEST(CapiSettings, WrongValueIsRefusedWithValidOnes) {
   const struct {
     farandole_setting given;
     const char* why;
@@ -40,7 +40,7 @@ TEST(CapiSettings, EachIsRefusedWithWhatItShouldBe) {
   }
 }
 
-TEST(CapiSettings, AllHaveValuesThatAnEngineTakes) {
+TEST(CapiSettings, EngineAcceptsValidValues) {
   EXPECT_EQ(create({{"listen", ""},
                     {"transport", "auto"},
                     {"host_key", "a, b"},
@@ -59,7 +59,7 @@ TEST(CapiSettings, AllHaveValuesThatAnEngineTakes) {
   EXPECT_NE(std::string(farandole_setting_names()).find("\"stall_shutdown_seconds\""), std::string::npos);
 }
 
-TEST(CapiSettings, AnotherAbiIsRefused) {
+TEST(CapiSettings, OtherAbiVersionIsRefused) {
   EXPECT_EQ(create({}, FARANDOLE_ABI_VERSION + 1), FARANDOLE_INVALID_ARGUMENT);
   EXPECT_NE(std::string(farandole_last_error()).find("reinstall farandole"), std::string::npos);
 }

@@ -1,5 +1,5 @@
-// Through the C ABI, with a process for each worker: one does not come, is asked what it is doing, and at last the
-// world ends with the same error everywhere; and ranks that have joined.
+// Through the C ABI, with a process for each worker: one does not make a request, is asked what it is doing, and in the
+// end the world ends with the same error everywhere. Also ranks that have joined.
 #include <gtest/gtest.h>
 
 #include <fcntl.h>
@@ -37,7 +37,7 @@ void require(bool holds, const char* what) {
   }
 }
 
-// Everything that comes until the writers are gone, or are silent for too long.
+// Reads until the writers are gone, or are silent for too long.
 std::string read_all(int fd) {
   std::string text;
   const auto deadline = Deadline::after_seconds(kPatience);
@@ -136,7 +136,7 @@ uint64_t submit(farandole_engine* engine, farandole_kind kind, const char* name,
   return handle;
 }
 
-TEST(CapiStall, WarnsWithNamesRanksAndAnswersThenEndsEverywhere) {
+TEST(CapiStall, WarningHasNamesRanksAndAnswersAndThenWorldEndsOnAllRanks) {
   std::vector<farandole_setting> settings = some_settings();
   settings.push_back({"stall_warning_seconds", "0.3"});
   settings.push_back({"stall_shutdown_seconds", "1.2"});
@@ -167,7 +167,7 @@ TEST(CapiStall, WarnsWithNamesRanksAndAnswersThenEndsEverywhere) {
   EXPECT_EQ(said[2], "");
 }
 
-TEST(CapiStall, NeverMeansNever) {
+TEST(CapiStall, ZeroSecondsDisableWarningAndShutdown) {
   std::vector<farandole_setting> settings = some_settings();
   settings.push_back({"stall_warning_seconds", "0"});
   const auto said = in_processes(2, settings, [](int rank, farandole_engine* engine) {
@@ -181,7 +181,7 @@ TEST(CapiStall, NeverMeansNever) {
   EXPECT_EQ(said[0], "");
 }
 
-TEST(CapiJoin, AllreducesGoOnAndTheLastToJoinIsKnownToAll) {
+TEST(CapiJoin, AllreducesGoOnAndAllRanksLearnTheLastToJoin) {
   in_processes(3, some_settings(), [](int rank, farandole_engine* engine) {
     for (int turn = 0; turn < 20; ++turn) {
       for (int step = 0; step <= rank; ++step) {

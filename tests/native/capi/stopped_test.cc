@@ -1,5 +1,5 @@
-// A worker that is stopped inside a collective, counted out, and continued while the others compute in the next world:
-// what it still writes reaches nobody, and it can come back.
+// A worker that is stopped inside a collective, excluded, and continued while the others compute in the next world:
+// what it still writes has no effect, and it can come back.
 #include <random>
 
 #include "capi/workers.h"
@@ -9,7 +9,7 @@ namespace {
 
 class Stopped : public ::testing::TestWithParam<std::tuple<bool, size_t>> {};
 
-TEST_P(Stopped, WorkersCannotDisturbTheNextWorldWhenTheyGoOn) {
+TEST_P(Stopped, WorkersDoNotDisturbNextWorldWhenContinued) {
   const auto& [in_arena, elements] = GetParam();
   std::mt19937 random(static_cast<uint32_t>(elements));
   for (size_t trial = 0; trial < 3; ++trial) {

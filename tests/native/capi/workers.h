@@ -38,7 +38,7 @@ class Wire {
     }
   }
 
-  // The next line, or an empty one when the other side is gone or silent for too long.
+  // Returns the next line, or an empty one if the other side is gone or silent for too long.
   std::string receive() {
     const auto deadline = Deadline::after_seconds(kPatience);
     for (;;) {
@@ -134,7 +134,8 @@ class WorkerMain {
     wire_.send(farandole_engine_contact(engine_));
   }
 
-  // Each line is a world: reduces in it until it ends, or for this number of steps. An empty one: leaves.
+  // Each line describes a world, in which it reduces until the world ends, or for that number of steps. After an empty
+  // line, it leaves.
   [[noreturn]] void run() {
     for (std::string line = wire_.receive(); !line.empty() && line != "leave"; line = wire_.receive()) {
       const World world = World::from_line(line);

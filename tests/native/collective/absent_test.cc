@@ -81,7 +81,7 @@ TEST_P(Absent, AddsTheIdentityUnscaled) {
   });
 }
 
-TEST_P(Absent, OneAloneDoesNothing) {
+TEST_P(Absent, SingleAbsentMemberDoesNothing) {
   run(4096, [&](Member& member) {
     const collective::Group alone = member.group_of(1, {member.rank()});
     AllreduceJob job;

@@ -146,7 +146,7 @@ TEST_P(Adasum, FollowsTheFormulaAlongTheTree) {
   results.expect_the_same_bits();
 }
 
-TEST_P(Adasum, FusedTensorsHaveFactorsOfTheirOwn) {
+TEST_P(Adasum, FusedTensorsHaveSeparateFactors) {
   run(4096, [&](Member& member) {
     for (const Dtype dtype : testing::kFloatDtypes) {
       std::vector<Bytes> inputs;
@@ -162,7 +162,7 @@ TEST_P(Adasum, FusedTensorsHaveFactorsOfTheirOwn) {
   });
 }
 
-TEST_P(Adasum, SumsWhatIsOrthogonalAndAveragesWhatIsParallel) {
+TEST_P(Adasum, SumsOrthogonalVectorsAndAveragesParallelOnes) {
   run(4096, [&](Member& member) {
     for (const Dtype dtype : testing::kFloatDtypes) {
       const auto n = static_cast<size_t>(member.size());
@@ -200,7 +200,7 @@ TEST_P(Adasum, ScalesBeforeAndAfter) {
   });
 }
 
-TEST_P(Adasum, OneWhoIsAbsentHasAGradientOfZero) {
+TEST_P(Adasum, AbsentMemberHasZeroGradient) {
   if (size() == 1) {
     return;  // nobody would be left
   }

@@ -26,7 +26,7 @@ TEST(Table, NamesAreUniqueWithinACollectiveAndRowsComplete) {
   }
 }
 
-TEST(Table, AnAbsentRowIsAnErrorThatNamesTheOthers) {
+TEST(Table, UnknownAlgorithmIsAnErrorThatNamesTheOthers) {
   try {
     choose(Operation::kCompressedAllreduce, {4, 1, 4}, kSmall, Knobs{}, "int7");
     FAIL() << "there is no such row";
@@ -62,14 +62,14 @@ TEST(Choice, DependsOnWorldAndTensorOnly) {
   EXPECT_EQ(chosen(Operation::kAdasum, one_host), "vector_halving");
 }
 
-TEST(Choice, TakesWhatIsAskedForWhereItFits) {
+TEST(Choice, TakesRequestedAlgorithmIfItFits) {
   EXPECT_EQ(chosen(Operation::kAllreduce, {4, 1, 4}, kSmall, "ring"), "ring");
   EXPECT_EQ(chosen(Operation::kAllreduce, {4, 4, 1}, kSmall, "direct"), "exchange") << "they share no memory";
   EXPECT_EQ(chosen(Operation::kBroadcast, {4, 1, 4}, kSmall, "tree"), "tree");
   EXPECT_EQ(chosen(Operation::kAllgather, {4, 1, 4}, kSmall, "tree"), "direct") << "no such allgather";
 }
 
-TEST(Choice, ATransferTakesNoStepsWhateverIsAskedFor) {
+TEST(Choice, TransferNeverAdvancesSequence) {
   // Only links: the other members of the group would count other steps than the two that take part.
   const Choice choice = choose(Operation::kTransfer, {4, 1, 4}, kSmall, Knobs{}, "direct");
   EXPECT_STREQ(choice.algorithm->name, "tree");

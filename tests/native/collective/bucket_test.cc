@@ -10,7 +10,7 @@ namespace {
 
 using reduce::Dtype;
 
-TEST(Slices, CoverEverythingOnceAndEndAtGrains) {
+TEST(Slices, CoverAllElementsOnceAndEndAtGrains) {
   for (const size_t count : {0, 1, 15, 16, 17, 100, 1023, 4096}) {
     for (const size_t parts : {1, 2, 3, 7, 8, 64}) {
       for (const size_t grain : {1, 16}) {
@@ -62,7 +62,7 @@ TEST(Bucket, CopiesInAndOutInAnyChunks) {
   }
 }
 
-TEST(Bucket, TensorsBeginAtCacheLinesAndGapsAreNobodys) {
+TEST(Bucket, TensorsBeginAtCacheLinesAndGapsAreUntouched) {
   Tensors tensors(Dtype::kF32);
   const Bucket bucket(tensors.job);
   size_t elements = 0;
@@ -77,7 +77,7 @@ TEST(Bucket, TensorsBeginAtCacheLinesAndGapsAreNobodys) {
   EXPECT_EQ(memory[5], 12345.0F) << "the gap behind the first tensor";
 }
 
-TEST(Bucket, ScalesOnTheWayInAndOut) {
+TEST(Bucket, ScalesWhenCopyingInAndOut) {
   Tensors tensors(Dtype::kF32);
   tensors.job.prescale.factor = 2;
   tensors.job.postscale = {3, 4};
@@ -89,7 +89,7 @@ TEST(Bucket, ScalesOnTheWayInAndOut) {
   EXPECT_EQ(tensors.outputs[0][1], 2 * tensors.inputs[0][1] * 3 / 4);
 }
 
-TEST(Bucket, SixteenBitFloatsAreHeldWide) {
+TEST(Bucket, SixteenBitFloatsAreHeldAsFloat32) {
   std::vector<uint16_t> half = {0x3c00, 0xc000, 0x7bff};  // 1, -2, 65504
   AllreduceJob job;
   job.dtype = Dtype::kF16;
@@ -103,7 +103,7 @@ TEST(Bucket, SixteenBitFloatsAreHeldWide) {
   EXPECT_EQ(half[0], 0x4500);
 }
 
-TEST(Bucket, KnowsWhenItLiesInTheArenaAlready) {
+TEST(Bucket, DetectsTensorsThatLieInTheArena) {
   alignas(64) std::array<float, 64> memory{};
   const transport::ArenaView arena{reinterpret_cast<std::byte*>(memory.data()), sizeof memory};
   AllreduceJob job;

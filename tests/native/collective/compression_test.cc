@@ -1,5 +1,5 @@
-// Compressed allreduces in every world: how far results may be off, that nothing is lost in the long run, that all
-// ranks get the same bits whatever else is in the bucket.
+// Compressed allreduces in every world: the error of results is bounded, nothing is lost in the long run, and all ranks
+// get the same bits whatever else is in the bucket.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -169,7 +169,7 @@ TEST_P(Compressed, Int8IsOffByHalfAScaleEachWay) {
   results.expect_the_same_bits();
 }
 
-TEST_P(Compressed, TopkSendsTheLargestOfEachRank) {
+TEST_P(Compressed, TopkSendsLargestElementsOfEachRank) {
   Results results(size());
   run(1 << 16, [&](Member& member) {
     for (const size_t count : kCounts) {
@@ -201,7 +201,7 @@ TEST_P(Compressed, TopkSendsTheLargestOfEachRank) {
   results.expect_the_same_bits();
 }
 
-// The sum over steps of what was delivered, and what all still owe, is the sum of what all have put in.
+// The sum of all outputs over all steps, plus the residuals of all ranks, is the sum of all inputs.
 TEST_P(Compressed, NothingIsLostInTheLongRun) {
   constexpr size_t kCount = 3000;
   constexpr unsigned kSteps = 12;
@@ -232,7 +232,7 @@ TEST_P(Compressed, NothingIsLostInTheLongRun) {
   }
 }
 
-TEST_P(Compressed, BitsDoNotDependOnCompany) {
+TEST_P(Compressed, BitsDoNotDependOnOtherTensorsInBucket) {
   run(1 << 16, [&](Member& member) {
     for (const char* const name : {"int8", "topk"}) {
       std::vector<Vector> numbers;
@@ -278,7 +278,7 @@ TEST_P(Compressed, ScalesBeforeAndAfterInPlace) {
   });
 }
 
-TEST_P(Compressed, OneWhoIsAbsentAddsNothing) {
+TEST_P(Compressed, AbsentMemberAddsNothing) {
   if (size() == 1) {
     return;  // nobody would be left
   }
@@ -302,7 +302,7 @@ TEST_P(Compressed, OneWhoIsAbsentAddsNothing) {
   });
 }
 
-TEST_P(Compressed, WhatIsNotFiniteArrivesAndStaysNowhere) {
+TEST_P(Compressed, NonFiniteElementsArriveAndLeaveNoResidual) {
   run(1 << 16, [&](Member& member) {
     for (const char* const name : {"int8", "topk"}) {
       for (const float odd : {kNan, kInfinity}) {
@@ -322,7 +322,7 @@ TEST_P(Compressed, WhatIsNotFiniteArrivesAndStaysNowhere) {
   });
 }
 
-TEST_P(Compressed, GroupsWorkByThemselves) {
+TEST_P(Compressed, GroupsAreIndependent) {
   if (size() < 4) {
     return;
   }

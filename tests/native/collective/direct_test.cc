@@ -1,4 +1,4 @@
-// What an allreduce copies among workers that share memory.
+// The elements that an allreduce copies among workers that share memory.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,8 @@ constexpr size_t kPieceBytes = 4096;
 constexpr size_t kCount = kPieceBytes / sizeof(float);
 constexpr float kUntouched = -1;
 
-// What member 0 of two has in its window after it has staged a tensor of 0, 1, 2 and so on, in ordinary memory.
+// Returns the content of member 0's window, in a world of two, after it has staged a tensor of 0, 1, 2 and so on that
+// lies in ordinary memory.
 std::vector<float> staged(const Knobs& knobs) {
   transport::LoopbackSettings settings;
   settings.size = 2;
@@ -54,7 +55,7 @@ std::vector<float> staged(const Knobs& knobs) {
   return window;
 }
 
-TEST(Direct, CopiesOnlyWhatOthersReduce) {
+TEST(Direct, CopiesOnlyElementsThatOthersReduce) {
   Knobs knobs;
   knobs.small_bytes = 0;
   constexpr size_t kHalf = kCount / 2;

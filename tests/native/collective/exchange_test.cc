@@ -1,6 +1,6 @@
 // Allreduce between workers that share no memory, or only some of it: sizes around the borders of slices and chunks,
 // tensors in place and not, in the arena and not. The expected bits are those of one order of additions, so they also
-// say that nothing depends on how a bucket is cut.
+// show that nothing depends on how a bucket is cut.
 #include <gtest/gtest.h>
 
 #include "collective/members.h"
@@ -14,7 +14,7 @@ using reduce::Op;
 using testing::Bytes;
 using testing::Member;
 
-// Numbers whose sums are rounded, so that another order of additions shows.
+// Numbers whose sums are rounded, so that another order of additions gives other bits.
 std::vector<double> rough_numbers(int rank, size_t count) {
   std::vector<double> numbers(count);
   for (size_t i = 0; i < count; ++i) {
@@ -29,7 +29,7 @@ struct Case {
   bool in_place;
 };
 
-// What rank `rank` brings as tensor number `tensor`.
+// The input of rank `rank` for tensor number `tensor`.
 Bytes input_of(const Case& with, int rank, size_t tensor) {
   return testing::encode(with.dtype, rough_numbers(rank + static_cast<int>(tensor) * 17, with.counts[tensor]));
 }
@@ -55,7 +55,7 @@ std::vector<Bytes> run_case(Member& member, const collective::Choice& row, const
 
 class Exchange : public testing::EveryWorld {};
 
-TEST_P(Exchange, AddsInTheOrderOfTheMembersHoweverItIsCut) {
+TEST_P(Exchange, AddsInOrderOfMembersForEveryCut) {
   if (kind() != testing::Kind::kTcp && kind() != testing::Kind::kLoopbackLinks) {
     return;  // with shared memory the order is another one
   }
@@ -98,7 +98,7 @@ TEST_P(Exchange, AddsInTheOrderOfTheMembersHoweverItIsCut) {
   });
 }
 
-TEST_P(Exchange, TwoLevelsGiveTheSameBitsInTheArenaAndOutsideAndHoweverTheyAreCut) {
+TEST_P(Exchange, TwoLevelsGiveSameBitsInsideAndOutsideArenaForEveryCut) {
   if (kind() != testing::Kind::kTwoHosts || size() < 4) {
     return;
   }

@@ -61,7 +61,7 @@ size_t first_difference(const uint8_t* memory, size_t count, Expected&& expected
 
 uint8_t sum_at(size_t i) { return static_cast<uint8_t>(value_at(0, i) + value_at(1, i)); }
 
-TEST(Large, CountsBeyondThirtyOneBits) {
+TEST(Large, CountsAboveThirtyOneBits) {
   if (testing::kSanitized) {
     GTEST_SKIP() << "a sanitizer takes too much memory and time for this";
   }

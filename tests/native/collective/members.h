@@ -17,7 +17,7 @@ namespace farandole::testing {
 
 inline constexpr Kind kKinds[] = {Kind::kLoopback, Kind::kLoopbackLinks, Kind::kShm, Kind::kTcp, Kind::kTwoHosts};
 
-// What one rank works with.
+// The objects that one rank works with.
 class Member {
  public:
   Member(std::unique_ptr<transport::Mesh> mesh, transport::Arena& arena, size_t piece_bytes)
@@ -97,9 +97,9 @@ class Member {
   uint32_t decision = 0;
 };
 
-// Revokes the worlds of its members when none of them has finished anything for so long: a hang becomes a failure that
-// says so. How long all of a test takes says nothing: a busy machine needs more than a minute for a thousand
-// collectives.
+// Revokes the worlds of its members when none of them has finished anything for too long, so that a hang becomes a
+// failure with a message. The duration of a whole test says nothing: a busy machine needs more than a minute for a
+// thousand collectives.
 class Watchdog {
  public:
   explicit Watchdog(double seconds) : thread_([this, seconds] { watch_progress(seconds); }) {}

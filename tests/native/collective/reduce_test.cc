@@ -39,7 +39,7 @@ void check(Member& member, const Choice& row, Dtype dtype, Op op, size_t count, 
 
 class Reduce : public testing::EveryWorld {};
 
-TEST_P(Reduce, GivesTheRootTheResultAndLeavesTheOthersTheirs) {
+TEST_P(Reduce, RootGetsResultAndOthersKeepTheirInput) {
   run(4096, [&](Member& member) {
     const auto average_of_all = Scales{{}, {1, member.size()}};
     for (const auto& row : member.rows_of("reduce", member.world)) {
@@ -58,7 +58,7 @@ TEST_P(Reduce, GivesTheRootTheResultAndLeavesTheOthersTheirs) {
   });
 }
 
-TEST_P(Reduce, HasTheBitsOfAnAllreduceUnlessThatHasTwoLevels) {
+TEST_P(Reduce, HasSameBitsAsAllreduceWithOneLevel) {
   run(4096, [&](Member& member) {
     const Choice allreduced = member.choose(Operation::kAllreduce, member.world, 1);
     if (std::string(allreduced.algorithm->name) == "two_level") {

@@ -80,7 +80,7 @@ TEST_P(Reducescatter, GivesEveryMemberItsRows) {
   });
 }
 
-TEST_P(Reducescatter, TakesTheLinksWhereStagingIsTooSmall) {
+TEST_P(Reducescatter, UsesLinksIfStagingIsTooSmall) {
   run(64, [&](Member& member) {
     for (const auto& row : member.rows_of("reducescatter", member.world)) {
       ASSERT_NO_FATAL_FAILURE(check(member, row, Dtype::kF32, Op::kSum, 50, {}));
@@ -88,7 +88,7 @@ TEST_P(Reducescatter, TakesTheLinksWhereStagingIsTooSmall) {
   });
 }
 
-TEST_P(Reducescatter, HasTheBitsOfAnAllreduceUnlessThatHasTwoLevels) {
+TEST_P(Reducescatter, HasSameBitsAsAllreduceWithOneLevel) {
   run(4096, [&](Member& member) {
     if (std::string(member.choose(Operation::kAllreduce, member.world, 1).algorithm->name) == "two_level") {
       return;  // its order of additions is another one
@@ -121,7 +121,7 @@ TEST_P(Reducescatter, HasTheBitsOfAnAllreduceUnlessThatHasTwoLevels) {
   });
 }
 
-TEST_P(Reducescatter, MayTakeThePlaceOfItsPartOfTheInput) {
+TEST_P(Reducescatter, OutputMayReplaceOwnPartOfInput) {
   run(4096, [&](Member& member) {
     for (const auto& row : member.rows_of("reducescatter", member.world)) {
       constexpr size_t kRows = 5003;

@@ -507,7 +507,7 @@ TEST(Fusion, FillsBucketsUpToTheThreshold) {
   EXPECT_EQ(plan_buckets({}, 100), Plan{});
 }
 
-TEST(Events, KeepTheLastOnesAndCountTheLost) {
+TEST(Events, LastEventsAreKeptAndLostOnesCounted) {
   Events events;
   const uint32_t number = events.number_of("x", {});
   EXPECT_EQ(events.number_of("x", {}), number);
@@ -530,7 +530,7 @@ TEST(Events, KeepTheLastOnesAndCountTheLost) {
 
 // What is compared are the values, not a hash of them: these two had one hash, and shared a bucket with the factors of
 // the first one.
-TEST(Fusion, RequestsWhoseKeysHaveOneHashStayApart) {
+TEST(Fusion, KeysWithSameHashAreNotFused) {
   constexpr uint64_t kMultiplier = 0x9e3779b97f4a7c15U;
   const auto bits = [](double factor) { return std::bit_cast<uint64_t>(factor); };
   Signature one = tensor({4});
@@ -552,7 +552,7 @@ TEST(Fusion, RequestsWhoseKeysHaveOneHashStayApart) {
       (Plan{{0, 1}}));
 }
 
-TEST(Fusion, BackendAndAlgorithmKeepRequestsApart) {
+TEST(Fusion, DifferentBackendsAndAlgorithmsAreNotFused) {
   const Signature base = tensor({4});
   EXPECT_NE(fusion_key(base, nullptr, 0), fusion_key(base, nullptr, 1));
   EXPECT_NE(fusion_key(base, nullptr, 0), fusion_key(base, &base, 0));

@@ -1,4 +1,5 @@
-// The seam between the engine and backends: which one runs what, and what it is told in a world's life.
+// The interface between the engine and backends: which backend runs a request, and which calls it gets while a world
+// lives.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -46,7 +47,7 @@ std::vector<float> allreduce_in(Engine& engine, MemoryKind memory, const std::st
   return values;
 }
 
-TEST_F(Backends, RunTheRequestsOfTheirMemory) {
+TEST_F(Backends, RequestsRunOnBackendOfTheirMemory) {
   in_world(World::kShm, kSize, settings_, [](int, Engine& engine) {
     EXPECT_EQ(allreduce_in(engine, MemoryKind::kHost, "h"), (std::vector<float>{3, 6}));
     EXPECT_EQ(allreduce_in(engine, MemoryKind::kDevice, "d"), (std::vector<float>{3, 6}));
@@ -59,7 +60,7 @@ TEST_F(Backends, RunTheRequestsOfTheirMemory) {
   EXPECT_EQ(device_recording().count("end"), 1U * kSize);
 }
 
-TEST_F(Backends, EveryKindOfCollectiveGoesThroughThem) {
+TEST_F(Backends, EveryKindOfCollectiveRunsOnABackend) {
   in_world(World::kShm, kSize, settings_, [](int rank, Engine& engine) {
     std::vector<float> values(kSize, 1);
     std::vector<float> out(kSize * kSize);
@@ -84,7 +85,7 @@ TEST_F(Backends, EveryKindOfCollectiveGoesThroughThem) {
   EXPECT_EQ(host_recording().count("run broadcast"), 1U * kSize + 2) << "a transfer is one among two";
 }
 
-TEST_F(Backends, RequestsOfDifferentBackendsShareNoBucket) {
+TEST_F(Backends, RequestsOfDifferentBackendsAreNotFused) {
   in_world(World::kShm, 2, settings_, [](int, Engine& engine) {
     std::array<std::vector<float>, 4> values;
     std::vector<engine::Request> requests;
@@ -103,7 +104,7 @@ TEST_F(Backends, RequestsOfDifferentBackendsShareNoBucket) {
   EXPECT_EQ(device_recording().count("run allreduce"), 2U);
 }
 
-TEST_F(Backends, WhatNoneCanRunIsRefusedAtTheCall) {
+TEST_F(Backends, RequestThatNoBackendCanRunIsRefusedAtTheCall) {
   constexpr std::array<const backend::Row*, 1> kDeviceOnly = {&testing::kRecordingDevice};
   settings_.backends = kDeviceOnly;
   in_world(World::kShm, 1, settings_, [](int, Engine& engine) {
@@ -143,7 +144,7 @@ TEST_F(Backends, ARequestThroughHostMemoryNeedsItsDevice) {
   });
 }
 
-TEST_F(Backends, ASlowOneHoldsUpItsRequestsOnly) {
+TEST_F(Backends, SlowBackendDelaysOnlyItsRequests) {
   device_recording().delay = std::chrono::milliseconds(50);
   in_world(World::kShm, 2, settings_, [](int, Engine& engine) {
     const auto started = std::chrono::steady_clock::now();
@@ -152,7 +153,7 @@ TEST_F(Backends, ASlowOneHoldsUpItsRequestsOnly) {
   });
 }
 
-TEST_F(Backends, OneThatFailsEndsTheWorldAndIsRevoked) {
+TEST_F(Backends, FailingBackendEndsWorldAndIsRevoked) {
   device_recording().fails = true;
   in_world(World::kShm, 2, settings_, [](int, Engine& engine) {
     EXPECT_THROW(allreduce_in(engine, MemoryKind::kDevice, "d"), Error);
@@ -162,7 +163,7 @@ TEST_F(Backends, OneThatFailsEndsTheWorldAndIsRevoked) {
   EXPECT_EQ(host_recording().count("revoke"), 2U);
 }
 
-TEST_F(Backends, EachWorldHasItsOwn) {
+TEST_F(Backends, EachWorldHasItsOwnInstances) {
   testing::Meshes meshes(World::kShm, 2);
   testing::on_all_ranks(2, [&](int rank) {
     Engine engine(settings_);

@@ -27,7 +27,7 @@ using testing::finish;
 using testing::in_world;
 using World = testing::Kind;
 
-// What callbacks said, by handle.
+// The calls of callbacks, by handle.
 class Calls {
  public:
   engine::Callback note() {
@@ -88,7 +88,7 @@ Request reduced(const std::string& name, std::vector<float>& values, engine::Cal
   return request;
 }
 
-TEST(Callbacks, OfTheEngineThreadWhenNobodyWaits) {
+TEST(Callbacks, EngineThreadCallsThemIfNoThreadWaits) {
   in_world(World::kShm, 2, {}, [](int, Engine& engine) {
     Calls calls;
     std::vector<float> values = {1};
@@ -103,7 +103,7 @@ TEST(Callbacks, OfTheEngineThreadWhenNobodyWaits) {
   });
 }
 
-TEST(Callbacks, OfAThreadThatWaitsAndMakesProgress) {
+TEST(Callbacks, WaitingThreadThatMakesProgressCallsThem) {
   // With a wait that looks for long, the waiting thread mostly does the work itself: at least once in this number of
   // calls.
   engine::EngineSettings settings;
@@ -121,7 +121,7 @@ TEST(Callbacks, OfAThreadThatWaitsAndMakesProgress) {
   });
 }
 
-TEST(Callbacks, OfAThreadThatWaitsWakeNoOther) {
+TEST(Callbacks, CallsFromWaitingThreadWakeNoOtherThread) {
   in_world(World::kShm, 1, {}, [](int, Engine& engine) {
     constexpr uint64_t kRequests = 100;
     Calls calls;
@@ -138,7 +138,7 @@ TEST(Callbacks, OfAThreadThatWaitsWakeNoOther) {
   });
 }
 
-TEST(Callbacks, ReadTheResultAndTheError) {
+TEST(Callbacks, CanReadResultAndError) {
   in_world(World::kShm, 2, {}, [](int rank, Engine& engine) {
     Calls calls;
     std::vector<float> values(2, static_cast<float>(rank));
@@ -171,7 +171,7 @@ void meet(std::atomic<int>& arrived, int ranks) {
   }
 }
 
-TEST(Callbacks, NotOfWhatIsRefused) {
+TEST(Callbacks, RefusedRequestIsNotCalledBack) {
   in_world(World::kShm, 1, {}, [](int, Engine& engine) {
     Calls calls;
     std::vector<float> values = {1};
@@ -182,7 +182,7 @@ TEST(Callbacks, NotOfWhatIsRefused) {
   });
 }
 
-TEST(Callbacks, MaySubmit) {
+TEST(Callbacks, CanSubmitRequests) {
   in_world(World::kShm, 2, {}, [](int, Engine& engine) {
     constexpr int kChain = 20;
     Calls calls;
@@ -193,7 +193,7 @@ TEST(Callbacks, MaySubmit) {
       if (--left > 0) {
         engine.submit({reduced("link " + std::to_string(left), values, next)});
       }
-      calls.note()(completion);  // last: what is captured may end with the last note
+      calls.note()(completion);  // last: the captured objects may be destroyed after the last note
     };
     engine.submit({reduced("first", values, next)});
     ASSERT_TRUE(calls.wait_for(kChain));
@@ -202,7 +202,7 @@ TEST(Callbacks, MaySubmit) {
   });
 }
 
-TEST(Callbacks, MustNotWait) {
+TEST(Callbacks, WaitInCallbackIsRefused) {
   in_world(World::kShm, 1, {}, [](int, Engine& engine) {
     std::vector<float> values = {1};
     std::vector<float> others = {1};
@@ -232,7 +232,7 @@ TEST(Callbacks, MustNotWait) {
 
 // The lock that makes progress is free meanwhile: a callback that waits for another thread's collective is a bad idea,
 // but it does not stop that thread.
-TEST(Callbacks, HoldNoLockThatAWaitingThreadNeeds) {
+TEST(Callbacks, BlockedCallbackDoesNotStopWaitingThread) {
   in_world(World::kShm, 2, {}, [](int, Engine& engine) {
     std::vector<float> values = {1};
     std::vector<float> others = {1};
@@ -262,7 +262,7 @@ TEST(Callbacks, HoldNoLockThatAWaitingThreadNeeds) {
   });
 }
 
-TEST(Callbacks, OfManyThreadsAtOnce) {
+TEST(Callbacks, RequestsOfManyThreadsAreCalledBackOnce) {
   in_world(World::kShm, 2, {}, [](int, Engine& engine) {
     constexpr int kThreads = 4;
     constexpr int kEach = 100;
@@ -288,7 +288,7 @@ TEST(Callbacks, OfManyThreadsAtOnce) {
   });
 }
 
-TEST(Callbacks, ComeThoughTheHandleIsReleased) {
+TEST(Callbacks, ReleasedHandleIsCalledBack) {
   in_world(World::kShm, 2, {}, [](int, Engine& engine) {
     Calls calls;
     std::vector<float> values = {1};
@@ -307,7 +307,7 @@ void expect_failed(const Calls& calls, Handle handle, Code code) {
   EXPECT_FALSE(calls.error(handle).empty());
 }
 
-TEST(Callbacks, OfWhatALossLeavesUndone) {
+TEST(Callbacks, PendingRequestIsCalledBackWhenAWorkerIsLost) {
   testing::Meshes meshes(World::kShm, 2);
   std::atomic<bool> submitted = false;
   testing::on_all_ranks(2, [&](int rank) {
@@ -330,7 +330,7 @@ TEST(Callbacks, OfWhatALossLeavesUndone) {
   });
 }
 
-TEST(Callbacks, OfWhatIsOutstandingWhenTheEngineIsDestroyed) {
+TEST(Callbacks, PendingRequestIsCalledBackWhenEngineIsDestroyed) {
   testing::Meshes meshes(World::kShm, 2);
   std::atomic<int> arrived = 0;
   testing::on_all_ranks(2, [&](int rank) {
@@ -363,7 +363,7 @@ TEST(Callbacks, OfWhatIsOutstandingWhenTheEngineIsDestroyed) {
   });
 }
 
-TEST(Callbacks, OfWhatIsOutstandingWhenARankLeaves) {
+TEST(Callbacks, PendingRequestIsCalledBackWhenARankLeaves) {
   testing::Meshes meshes(World::kShm, 2);
   std::atomic<int> arrived = 0;
   testing::on_all_ranks(2, [&](int rank) {
@@ -380,7 +380,7 @@ TEST(Callbacks, OfWhatIsOutstandingWhenARankLeaves) {
   });
 }
 
-TEST(Callbacks, OfWhatIsRevoked) {
+TEST(Callbacks, PendingRequestIsCalledBackWhenWorldIsRevoked) {
   testing::Meshes meshes(World::kShm, 2);
   std::atomic<int> arrived = 0;
   testing::on_all_ranks(2, [&](int rank) {
@@ -401,7 +401,7 @@ TEST(Callbacks, OfWhatIsRevoked) {
 }
 
 // A user thread waits for the same handle, a second one ends the world meanwhile.
-TEST(Callbacks, AndAWaitOnTheSameHandleBothHearOfTheEnd) {
+TEST(Callbacks, CallbackAndWaitOnSameHandleBothReportEndOfWorld) {
   testing::Meshes meshes(World::kShm, 2);
   std::atomic<int> arrived = 0;
   testing::on_all_ranks(2, [&](int rank) {

@@ -156,7 +156,7 @@ TEST_P(EveryWorld, AllreduceSumsEveryTypeAndSize) {
   });
 }
 
-TEST_P(EveryWorld, FusedRequestsKeepApart) {
+TEST_P(EveryWorld, FusedRequestsDoNotMix) {
   const Case& param = GetParam();
   engine::EngineSettings settings;
   settings.algorithm = param.algorithm;
@@ -229,7 +229,7 @@ TEST_P(EveryTransport, OperationsScalesAndAverages) {
   });
 }
 
-TEST_P(EveryTransport, AllgatherTakesUnequalParts) {
+TEST_P(EveryTransport, AllgatherAcceptsUnequalParts) {
   run([this](int rank, Engine& engine) {
     // Rank 0 has nothing to give, the last one most; in the second round the parts change.
     for (const int64_t factor : {0, 1, 1, 1, 777, 30'000, 2}) {
@@ -256,7 +256,7 @@ TEST_P(EveryTransport, AllgatherTakesUnequalParts) {
   });
 }
 
-TEST_P(EveryTransport, EqualPartsGoToTheCallersMemory) {
+TEST_P(EveryTransport, EqualPartsAreWrittenToCallersMemory) {
   run([this](int rank, Engine& engine) {
     const auto n = static_cast<size_t>(size());
     constexpr size_t kPart = 5000;
@@ -303,7 +303,7 @@ TEST_P(EveryTransport, BroadcastFromEveryRoot) {
   });
 }
 
-TEST_P(EveryTransport, NobodyPassesABarrierBeforeAllHaveCome) {
+TEST_P(EveryTransport, NoRankPassesBarrierBeforeAllHaveReachedIt) {
   std::atomic<int> arrived{0};
   run([&](int, Engine& engine) {
     for (int round = 1; round <= 20; ++round) {
@@ -314,7 +314,7 @@ TEST_P(EveryTransport, NobodyPassesABarrierBeforeAllHaveCome) {
   });
 }
 
-TEST_P(EveryTransport, BitsDoNotDependOnCompanyOrOrder) {
+TEST_P(EveryTransport, BitsDoNotDependOnFusionOrOrder) {
   // The same tensor alone, and fused with others in several orders, gives the same bits.
   run([](int rank, Engine& engine) {
     std::vector<float> values(5000);

@@ -1,4 +1,4 @@
-// Requests in the memory of GPUs, which go through host memory: right whatever the GPU takes its time for, and no
+// Requests in the memory of GPUs, which go through host memory: results are right whatever delays the GPU has, and no
 // thread waits for it.
 #include <algorithm>
 #include <array>
@@ -39,7 +39,7 @@ engine::EngineSettings staged() {
   return settings;
 }
 
-TEST_F(DeviceRequests, EveryKindWhateverTheGpuTakesItsTimeFor) {
+TEST_F(DeviceRequests, EveryKindIsRightWithAnyDelaysOfTheGpu) {
   for (const int size : {1, 2, 3, 4}) {
     for (unsigned seed = 1; seed <= 3; ++seed) {
       gpu_fake::fake_gpu_time(seed == 1 ? "lazy" : "random", seed, 1000);
@@ -64,7 +64,7 @@ TEST_F(DeviceRequests, ManyAtOnceKeepTheirOrderAndTheirMemory) {
   }
 }
 
-TEST_F(DeviceRequests, RowsOfUnknownNumberComeInHostMemory) {
+TEST_F(DeviceRequests, RowsOfUnknownNumberAreReceivedInHostMemory) {
   in_world(World::kShm, 3, staged(), [](int rank, Engine& engine) {
     Program program(rank);
     const Tensor input(program, std::vector<float>(static_cast<size_t>(rank), 7));
@@ -105,7 +105,7 @@ TEST_F(DeviceRequests, NoThreadWaitsForTheGpu) {
   });
 }
 
-TEST_F(DeviceRequests, AnswersOfOneThatIsLaunchedComeBeforeItIsDone) {
+TEST_F(DeviceRequests, LaunchedRequestIsReportedBeforeItIsDone) {
   gpu_fake::fake_gpu_time("lazy", 1, 0);
   in_world(World::kShm, 2, staged(), [](int rank, Engine& engine) {
     Program program(rank);
@@ -195,7 +195,7 @@ TEST_F(DeviceRequests, HostMemoryOnOneRankIsAMismatch) {
   });
 }
 
-TEST_F(DeviceRequests, WhatCannotBeIsRefusedAtTheCall) {
+TEST_F(DeviceRequests, InvalidRequestIsRefusedAtTheCall) {
   in_world(World::kShm, 1, staged(), [](int, Engine& engine) {
     Program program(0);
     const Tensor tensor(program, counting(3, 1));
@@ -267,14 +267,14 @@ TEST_F(DeviceRequests, TensorsOfACallThatIsRefusedCanBeFreed) {
     gpu_fake::fake_gpu_release(program.stream());
     launch(engine, program, {flying});
     EXPECT_EQ(tensor.read(), (std::vector<float>{1, 2, 3}));
-    // Nothing of them remains: neither names nor callbacks, which leaving would wait for.
+    // Nothing of them remains: no names, and no callbacks, for which leave() would wait.
     launch(engine, program, engine.submit({allreduce_on_gpu(program, "one", tensor, tensor)}));
     launch(engine, program, engine.submit({allreduce_on_gpu(program, "other", tensor, tensor)}));
     EXPECT_EQ(tensor.read(), (std::vector<float>{1, 2, 3}));
   });
 }
 
-TEST_F(DeviceRequests, AGpuThatFailsEndsTheWorldOnAllRanksWithTheDriversWords) {
+TEST_F(DeviceRequests, FailedGpuEndsWorldOnAllRanksWithDriversMessage) {
   std::barrier both(2);
   in_world(World::kShm, 2, staged(), [&](int rank, Engine& engine) {
     Program program(rank);
@@ -306,7 +306,7 @@ TEST_F(DeviceRequests, AGpuThatFailsEndsTheWorldOnAllRanksWithTheDriversWords) {
   });
 }
 
-TEST_F(DeviceRequests, AWorldThatEndsMeanwhileFailsThemAndKeepsTheirMemory) {
+TEST_F(DeviceRequests, EndOfWorldFailsRequestsAndKeepsTheirMemory) {
   testing::Meshes meshes(World::kShm, 2);
   std::barrier both(2);
   testing::on_all_ranks(2, [&](int rank) {

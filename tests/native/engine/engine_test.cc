@@ -67,7 +67,7 @@ TEST(Engine, RequestsMatchByNameNotByOrder) {
   });
 }
 
-TEST(Engine, MismatchesFailOnAllRanksAndTheJobGoesOn) {
+TEST(Engine, MismatchFailsOnAllRanksAndJobGoesOn) {
   in_world(World::kShm, 3, {}, [](int rank, Engine& engine) {
     for (int step = 0; step < 5; ++step) {
       std::vector<float> values(4, 1);
@@ -116,7 +116,7 @@ TEST(Engine, BadRequestsFailAtTheCallAndLeaveNothingBehind) {
   });
 }
 
-TEST(Engine, ANameInFlightIsTaken) {
+TEST(Engine, NameInFlightIsRefused) {
   std::atomic<bool> refused{false};
   in_world(World::kShm, 2, {}, [&](int rank, Engine& engine) {
     float value = 1;
@@ -136,7 +136,7 @@ TEST(Engine, ANameInFlightIsTaken) {
   });
 }
 
-TEST(Engine, GroupsProgressOnTheirOwn) {
+TEST(Engine, GroupsProgressIndependently) {
   in_world(World::kShm, 4, {}, [](int rank, Engine& engine) {
     const uint32_t left = add_group(engine, "add left", {0, 1});
     const uint32_t right = add_group(engine, "add right", {2, 3});
@@ -237,8 +237,8 @@ TEST(Engine, SeveralThreadsMayWaitAtOnce) {
   });
 }
 
-// After a user has done the engine's work, the engine thread must still come for what nobody waits for.
-TEST(Engine, WhatNobodyWaitsForIsDoneToo) {
+// After a user thread has done the engine's work, the engine thread must still run requests that no thread waits for.
+TEST(Engine, RequestWithoutWaiterIsDone) {
   in_world(World::kShm, 2, {}, [](int rank, Engine& engine) {
     for (int step = 0; step < 50; ++step) {
       float waited = 1;
@@ -285,7 +285,7 @@ TEST(Engine, TensorsInTheArenaAreReducedInPlace) {
   });
 }
 
-TEST(Engine, SmallTensorsAndTensorsInPlaceTakeTurns) {
+TEST(Engine, SmallTensorsAndTensorsInPlaceAlternate) {
   // A worker that has read a small tensor goes on at once, with the next one elsewhere in its arena, while others are
   // still reading the small one.
   constexpr int kSize = 4;
@@ -315,7 +315,7 @@ TEST(Engine, SmallTensorsAndTensorsInPlaceTakeTurns) {
   });
 }
 
-TEST(Engine, WhenOneLeavesTheOthersHearWho) {
+TEST(Engine, PendingRequestsNameRankThatLeft) {
   in_world(World::kShm, 3, {}, [](int rank, Engine& engine) {
     ASSERT_EQ(testing::allreduce(engine, "x", {1.0F}), std::vector<float>{3.0F});
     if (rank == 1) {
@@ -334,7 +334,7 @@ TEST(Engine, WhenOneLeavesTheOthersHearWho) {
   });
 }
 
-TEST(Engine, RevokeReachesEveryoneWithTheSameWords) {
+TEST(Engine, RevokeReachesAllRanksWithSameMessage) {
   for (const World kind : {World::kShm, World::kTcp, World::kTwoHosts, World::kTree}) {
     std::atomic<int> ready{0};
     in_world(kind, 4, {}, [&ready](int rank, Engine& engine) {
@@ -357,7 +357,7 @@ TEST(Engine, RevokeReachesEveryoneWithTheSameWords) {
   }
 }
 
-// Rank 1 is no engine: it sends this report, and sees why the world ends.
+// Rank 1 has no engine: it sends this report, and sees why the world ends.
 void expect_failure_of_sender(base::Bytes report, const std::string& words) {
   testing::Meshes meshes(World::kShm, 2);
   testing::on_all_ranks(2, [&](int rank) {
@@ -388,14 +388,14 @@ void expect_failure_of_sender(base::Bytes report, const std::string& words) {
   });
 }
 
-TEST(Engine, AReportThatCannotBeRightIsTheFailureOfItsSender) {
+TEST(Engine, MalformedReportIsFailureOfItsSender) {
   engine::Ready report;
   report.add_known(/*group=*/77, /*bit=*/0);
   expect_failure_of_sender(engine::encode(report), "rank 1 reports");
   expect_failure_of_sender(base::Bytes(3), "malformed message");
 }
 
-TEST(Engine, ComesAndGoesAHundredTimes) {
+TEST(Engine, EntersAndLeavesHundredWorlds) {
   testing::Meshes meshes(World::kShm, 3);
   testing::on_all_ranks(3, [&](int rank) {
     Engine engine({});
@@ -408,7 +408,7 @@ TEST(Engine, ComesAndGoesAHundredTimes) {
   });
 }
 
-TEST(Engine, OutsideOfAWorldRequestsSayWhatToDo) {
+TEST(Engine, RequestOutsideOfWorldIsRefusedWithNextStep) {
   Engine engine({});
   float value = 0;
   EXPECT_NE(

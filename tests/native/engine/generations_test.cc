@@ -141,7 +141,7 @@ class Troupe {
 
 class Generations : public ::testing::TestWithParam<Kind> {};
 
-TEST_P(Generations, LeaveNothingBehind) {
+TEST_P(Generations, EndedWorldsKeepNoResources) {
   constexpr int kWorkers = 5;
   constexpr int kBefore = 20;  // by then all that is made once has been made
   constexpr int kAfter = testing::kSanitized ? 60 : 200;
@@ -218,7 +218,7 @@ TEST(EndingTest, IsOnlySuspectedWhenAWorkerIsSilent) {
   EXPECT_FALSE(ending.certain);
 }
 
-TEST(EndingTest, IsNotThereWhileTheWorldLives) {
+TEST(EndingTest, IsEmptyWhileWorldLives) {
   in_world(Kind::kShm, 2, {}, [](int, Engine& engine) {
     EXPECT_FALSE(engine.ending().has_value());
     allreduce(engine, "x", {1});

@@ -63,7 +63,7 @@ void add_group(Coordinator& coordinator, int size, std::vector<int64_t> ranks) {
   ASSERT_EQ(coordinator.decide().at(0).agreed.size(), 1U);
 }
 
-TEST(JoinDecisions, AnAllreduceGoesOnWithoutThoseWhoJoined) {
+TEST(JoinDecisions, AllreduceGoesOnWithoutJoinedRanks) {
   Coordinator coordinator(4);
   coordinator.receive(1, join());
   coordinator.receive(0, ask("x"));
@@ -76,7 +76,7 @@ TEST(JoinDecisions, AnAllreduceGoesOnWithoutThoseWhoJoined) {
   EXPECT_EQ(decisions[0].agreed.at(0).name, "x");
 }
 
-TEST(JoinDecisions, WhatWaitedAlreadyGoesOnWhenTheLastOneJoins) {
+TEST(JoinDecisions, WaitingRequestRunsWhenLastMissingRankJoins) {
   Coordinator coordinator(3);
   coordinator.receive(0, ask("x"));
   coordinator.receive(0, ask("g", Kind::kAllgather));
@@ -93,7 +93,7 @@ TEST(JoinDecisions, WhatWaitedAlreadyGoesOnWhenTheLastOneJoins) {
   EXPECT_EQ(decisions[0].absent, (std::vector<int32_t>{1, 2}));
 }
 
-TEST(JoinDecisions, WhatTheJoinedAskedForBeforeCounts) {
+TEST(JoinDecisions, RequestMadeBeforeJoinCounts) {
   Coordinator coordinator(2);
   coordinator.receive(1, ask("x"));
   coordinator.receive(1, ask("g", Kind::kAllgather));
@@ -110,7 +110,7 @@ TEST(JoinDecisions, WhatTheJoinedAskedForBeforeCounts) {
   EXPECT_EQ(decisions[1].agreed.at(0).name, "y");
 }
 
-TEST(JoinDecisions, EveryOtherKindFailsOnThoseWhoAsk) {
+TEST(JoinDecisions, OtherKindsFailOnRanksThatAsk) {
   for (const Kind kind : {Kind::kAllgather, Kind::kBroadcast, Kind::kBarrier, Kind::kAlltoall, Kind::kReducescatter,
                           Kind::kAddGroup, Kind::kRemoveGroup}) {
     Coordinator coordinator(3);
@@ -126,7 +126,7 @@ TEST(JoinDecisions, EveryOtherKindFailsOnThoseWhoAsk) {
   }
 }
 
-TEST(JoinDecisions, ATransferFailsOnlyIfOneOfItsTwoHasJoined) {
+TEST(JoinDecisions, TransferFailsOnlyIfOneOfItsRanksHasJoined) {
   Coordinator coordinator(3);
   coordinator.receive(2, join());
   const auto transfer = [](int root, int peer) {
@@ -143,7 +143,7 @@ TEST(JoinDecisions, ATransferFailsOnlyIfOneOfItsTwoHasJoined) {
   EXPECT_EQ(coordinator.decide().at(0).refused.at(0).asked, (std::vector<int32_t>{1}));
 }
 
-TEST(JoinDecisions, GroupsGoOnWithoutTheirMembersWhoJoined) {
+TEST(JoinDecisions, GroupsGoOnWithoutJoinedMembers) {
   Coordinator coordinator(4);
   add_group(coordinator, 4, {1, 2});
   add_group(coordinator, 4, {2, 3});
@@ -160,7 +160,7 @@ TEST(JoinDecisions, GroupsGoOnWithoutTheirMembersWhoJoined) {
   EXPECT_TRUE(decisions[0].absent.empty()) << "nobody of the second group has joined";
 }
 
-TEST(JoinDecisions, TheLastToJoinIsNamedAndAllStartsAnew) {
+TEST(JoinDecisions, LastRankToJoinIsNamedAndAllRanksContinue) {
   Coordinator coordinator(3);
   for (const std::vector<int>& order : {std::vector<int>{2, 0, 1}, {0, 1, 2}, {1, 2, 0}}) {
     for (const int rank : order) {
@@ -202,7 +202,7 @@ TEST(JoinDecisions, KnownRequestsStayKnown) {
   EXPECT_EQ(decisions[0].absent, (std::vector<int32_t>{2}));
 }
 
-TEST(JoinDecisions, AJoinedRankThatAsksTooLateWaitsForTheNextOne) {
+TEST(JoinDecisions, LateRequestOfJoinedRankWaitsForNextOne) {
   // Its request and the decision without it cross each other.
   Coordinator coordinator(2);
   coordinator.receive(1, join());
@@ -285,7 +285,7 @@ TEST_P(Join, RanksWithLessDataJoinEarlier) {
   });
 }
 
-TEST_P(Join, ManyAtOnceAreFusedAlikeOnAllRanks) {
+TEST_P(Join, ManyRequestsAreFusedAlikeOnAllRanks) {
   engine::EngineSettings settings;
   settings.knobs.fusion_threshold = 4000;
   in_world(GetParam(), 3, settings, [](int rank, Engine& engine) {
@@ -315,7 +315,7 @@ TEST_P(Join, ManyAtOnceAreFusedAlikeOnAllRanks) {
   });
 }
 
-TEST_P(Join, OtherKindsFailOnThoseWhoAskAndTheJobGoesOn) {
+TEST_P(Join, OtherKindsFailOnRanksThatAskAndJobGoesOn) {
   std::atomic<bool> joined{false};
   in_world(GetParam(), 3, {}, [&](int rank, Engine& engine) {
     std::vector<float> values(6, 1);
@@ -344,7 +344,7 @@ TEST_P(Join, OtherKindsFailOnThoseWhoAskAndTheJobGoesOn) {
   });
 }
 
-TEST_P(Join, GroupsWithAndWithoutTheJoined) {
+TEST_P(Join, GroupsWithAndWithoutJoinedRanks) {
   in_world(GetParam(), 4, {}, [](int rank, Engine& engine) {
     engine::Request add = testing::request_of(Kind::kAddGroup, "add", Dtype::kI64, {0, 1, 3});
     const auto group = static_cast<uint32_t>(finish(engine, engine.submit({add}).front()).sizes.at(0));
@@ -363,7 +363,7 @@ TEST_P(Join, GroupsWithAndWithoutTheJoined) {
   });
 }
 
-TEST_P(Join, AnAsynchronousRequestFromBeforeCountsInFull) {
+TEST_P(Join, AsynchronousRequestMadeBeforeJoinCountsInFull) {
   in_world(GetParam(), 2, {}, [](int rank, Engine& engine) {
     for (int turn = 0; turn < 20; ++turn) {
       std::vector<float> values(1000, static_cast<float>(rank + 1));
@@ -385,14 +385,14 @@ INSTANTIATE_TEST_SUITE_P(Engine, Join,
                          ::testing::Values(World::kShm, World::kTcp, World::kTwoHosts, World::kTree, World::kLoopback),
                          [](const auto& info) { return testing::name_of(info.param); });
 
-TEST(JoinEngine, AloneItIsDoneAtOnce) {
+TEST(JoinEngine, JoinInWorldOfOneIsDoneAtOnce) {
   in_world(World::kLoopback, 1, {}, [](int, Engine& engine) {
     EXPECT_EQ(join(engine), 0);
     EXPECT_EQ(join(engine), 0);
   });
 }
 
-TEST(JoinEngine, OneJoinAtATimeAndOnlyInTheWorld) {
+TEST(JoinEngine, SecondJoinAndJoinInGroupAreRefused) {
   std::atomic<bool> checked{false};
   in_world(World::kLoopback, 2, {}, [&](int rank, Engine& engine) {
     if (rank == 0) {
@@ -414,7 +414,7 @@ TEST(JoinEngine, OneJoinAtATimeAndOnlyInTheWorld) {
   });
 }
 
-TEST(JoinEngine, WhenAnotherLeavesTheJoinFails) {
+TEST(JoinEngine, JoinFailsWhenAnotherRankLeaves) {
   in_world(World::kLoopback, 3, {}, [](int rank, Engine& engine) {
     if (rank == 1) {
       return;  // leaves

@@ -1,5 +1,5 @@
 // Requests in the memory of GPUs that NCCL runs: as soon as it is formed, in the order that was agreed on, with right
-// numbers whatever the GPUs take their time for.
+// results whatever delays the GPUs have.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -47,7 +47,7 @@ engine::EngineSettings with(backend::GpuMode mode) {
   return settings;
 }
 
-TEST_F(NcclRequests, EveryKindWhateverTheGpuTakesItsTimeFor) {
+TEST_F(NcclRequests, EveryKindIsRightWithAnyDelaysOfTheGpu) {
   for (const int size : {1, 2, 3, 4}) {
     for (unsigned seed = 1; seed <= 3; ++seed) {
       gpu_fake::fake_gpu_time(seed == 1 ? "lazy" : "random", seed, 1000);
@@ -88,7 +88,7 @@ std::vector<float> take(Engine& engine, Program& program, Handle handle, size_t 
   return rows.read();
 }
 
-TEST_F(NcclRequests, RowsOfUnknownNumberComeInTheMemoryOfTheGpu) {
+TEST_F(NcclRequests, RowsOfUnknownNumberAreReceivedInGpuMemory) {
   for (const char* const time : {"lazy", "random"}) {
     gpu_fake::fake_gpu_time(time, 1, 1000);
     for (const int size : {1, 3}) {
@@ -118,7 +118,7 @@ TEST_F(NcclRequests, RowsOfUnknownNumberComeInTheMemoryOfTheGpu) {
   }
 }
 
-TEST_F(NcclRequests, ItTakesOverWhileTheWorkGoesOn) {
+TEST_F(NcclRequests, NcclTakesOverWhileRequestsAreInFlight) {
   gpu_fake::fake_gpu_time("random", 5, 500);
   in_world(World::kShm, 3, {}, [](int rank, Engine& engine) {
     Program program(rank);
@@ -166,7 +166,7 @@ TEST_F(NcclRequests, RowsThatCannotBeSharedEqually) {
   });
 }
 
-TEST_F(NcclRequests, ProcessSetsHaveCommunicatorsOfTheirOwn) {
+TEST_F(NcclRequests, ProcessSetsHaveSeparateCommunicators) {
   gpu_fake::fake_gpu_time("random", 7, 500);
   in_world(World::kShm, 3, with(backend::GpuMode::kNccl), [](int rank, Engine& engine) {
     Program program(rank);
@@ -281,7 +281,7 @@ TEST_F(NcclRequests, RanksThatShareAGpuGoThroughHostMemory) {
   EXPECT_EQ(nccl_fake::fake_nccl_count("inits"), 0U);
 }
 
-// What the request became, when it should fail.
+// Returns the error of a request that should fail.
 std::string failure_of(Engine& engine, Program& program, const engine::Request& request) {
   try {
     launch(engine, program, engine.submit({request}));
@@ -291,7 +291,7 @@ std::string failure_of(Engine& engine, Program& program, const engine::Request& 
   return "none";
 }
 
-TEST_F(NcclRequests, WhoAsksForNcclIsToldOnAllRanksWhyItCannotBe) {
+TEST_F(NcclRequests, RequiredNcclThatCannotBeUsedIsAnErrorOnAllRanks) {
   const auto expect_refusal = [](int device_of_first, const std::string& words) {
     in_world(
         World::kShm, 2,
@@ -313,7 +313,7 @@ TEST_F(NcclRequests, WhoAsksForNcclIsToldOnAllRanksWhyItCannotBe) {
   expect_refusal(0, "rank ");
 }
 
-TEST_F(NcclRequests, AnErrorOfNcclEndsTheWorldOnAllRanksInItsWords) {
+TEST_F(NcclRequests, ErrorOfNcclEndsWorldOnAllRanksWithItsMessage) {
   engine::EngineSettings settings = with(backend::GpuMode::kNccl);
   settings.elastic = true;
   nccl_fake::fake_nccl_fault("rank1:op3:async_error");
@@ -331,7 +331,7 @@ TEST_F(NcclRequests, AnErrorOfNcclEndsTheWorldOnAllRanksInItsWords) {
   });
 }
 
-TEST_F(NcclRequests, AGpuWithoutMemoryEndsTheWorldInTheDriversWords) {
+TEST_F(NcclRequests, FullGpuEndsWorldWithDriversMessage) {
   engine::EngineSettings settings = with(backend::GpuMode::kNccl);
   settings.elastic = true;
   in_world(World::kShm, 2, settings, [&](int rank, Engine& engine) {
@@ -394,7 +394,7 @@ void lose_a_worker(const engine::EngineSettings& settings, bool goes_on) {
   });
 }
 
-TEST_F(NcclRequests, AnElasticWorldThatIsLostAbortsAndTheNextOneGoesOn) {
+TEST_F(NcclRequests, LostElasticWorldAbortsAndNextOneGoesOn) {
   engine::EngineSettings settings = with(backend::GpuMode::kNccl);
   settings.elastic = true;
   for (const char* const time : {"eager", "random"}) {
@@ -405,8 +405,7 @@ TEST_F(NcclRequests, AnElasticWorldThatIsLostAbortsAndTheNextOneGoesOn) {
   }
 }
 
-// A rank that others wait for has asked for something before, which all ranks have agreed on, and which its GPU has not
-// done yet.
+// A rank that others wait for has made a request before, which all ranks have agreed on and its GPU has not finished.
 TEST_F(NcclRequests, AStallReportTellsALaunchedRequestFromOneThatIsDone) {
   engine::EngineSettings settings = with(backend::GpuMode::kNccl);
   settings.elastic = true;

@@ -61,7 +61,7 @@ std::string refusal(Kind kind, const std::vector<Given>& given) {
   return "";
 }
 
-TEST(Options, EveryRowIsSetByNameTravelsKeepsRequestsApartAndIsTold) {
+TEST(Options, EveryRowIsSetByNameEncodedComparedAndReported) {
   for_each_option([](const auto& row) {
     const std::vector<Signature> sent = default_and_other(row);
     EXPECT_NE(sent[0], sent[1]) << row.name;
@@ -75,7 +75,7 @@ TEST(Options, EveryRowIsSetByNameTravelsKeepsRequestsApartAndIsTold) {
   });
 }
 
-TEST(Options, WhatIsNotGivenHasItsDefault) {
+TEST(Options, OptionThatIsNotGivenHasItsDefault) {
   EXPECT_EQ(options_from(Kind::kBarrier, std::vector<Given>{}), Options{});
   const Options options = options_from(Kind::kBroadcast, std::vector<Given>{{"root", 3}});
   Options expected;
@@ -91,13 +91,13 @@ TEST(Options, ARatioWithoutTopkNeverMakesRanksDiffer) {
             0.5);
 }
 
-TEST(Options, OnesThatAKindDoesNotHaveAreRefusedWithThoseThatItHas) {
+TEST(Options, OptionOfAnotherKindIsRefusedWithValidOnes) {
   EXPECT_EQ(refusal(Kind::kBroadcast, {{"root", 1}, {"prescale", 2}}),
             "broadcast has no option 'prescale'; it has root, memory");
   EXPECT_EQ(refusal(Kind::kBarrier, {{"colour", 1}}), "barrier has no option 'colour'; it has none");
 }
 
-TEST(Options, ValuesThatThereAreNotAreRefused) {
+TEST(Options, UnknownValuesAreRefused) {
   EXPECT_EQ(refusal(Kind::kAllreduce, {{"op", 6}}), "there is no reduction with number 6");
   EXPECT_EQ(refusal(Kind::kAllreduce, {{"op", -1}}), "there is no reduction with number -1");
   EXPECT_EQ(refusal(Kind::kAllreduce, {{"compression", 0.5}}), "there is no compression with number 0.5");

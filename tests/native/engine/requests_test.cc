@@ -1,4 +1,4 @@
-// What a request must be like, which names are taken, and what the engine tells of its work.
+// Checks of requests, names in flight, and the engine's reports of its work.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ using testing::finish;
 using testing::in_world;
 using World = testing::Kind;
 
-// What submitting this is refused with, or nothing.
+// Returns the error with which this submission is refused, or an empty text.
 std::string refusal(Engine& engine, const Request& request) {
   try {
     engine.submit({request});
@@ -65,7 +65,7 @@ Request transfer(const std::string& name, int root, int peer, int64_t count, con
   return request;
 }
 
-TEST(Requests, OfEachKindAreChecked) {
+TEST(Requests, EachKindIsChecked) {
   in_world(World::kLoopback, 3, {}, [](int rank, Engine& engine) {
     Request request = request_of(Kind::kAlltoall, {});
     expect_refusal(engine, request, "at least one dimension");
@@ -111,7 +111,7 @@ TEST(Requests, OfEachKindAreChecked) {
   });
 }
 
-TEST(Requests, OfNewKindsThatDifferFailOnAllRanks) {
+TEST(Requests, DifferentRequestsFailOnAllRanks) {
   in_world(World::kShm, 2, {}, [](int rank, Engine& engine) {
     std::vector<float> in(64, 1);
     std::vector<float> out(64);
@@ -212,7 +212,7 @@ TEST(Requests, TransfersOfOneNameBetweenDifferentRanksAreDifferent) {
 
 // --- names in flight -------------------------------------------------------------------------------------------------
 
-TEST(Names, StayInFlightUntilSomebodyHasSeenThatTheyAreDone) {
+TEST(Names, StayInFlightUntilUserHasSeenResult) {
   in_world(World::kLoopback, 1, {}, [](int, Engine& engine) {
     float value = 1;
     const Request request = allreduce_request("x", Dtype::kF32, {1}, &value, &value);
@@ -240,7 +240,7 @@ TEST(Names, StayInFlightUntilSomebodyHasSeenThatTheyAreDone) {
   });
 }
 
-TEST(Names, ThatNobodyLooksAtAreFreeAfterAMoment) {
+TEST(Names, AreFreeSoonIfUserNeverLooks) {
   in_world(World::kLoopback, 1, {}, [](int, Engine& engine) {
     float value = 1;
     const Request request = allreduce_request("x", Dtype::kF32, {1}, &value, &value);
@@ -255,7 +255,7 @@ TEST(Names, ThatNobodyLooksAtAreFreeAfterAMoment) {
   });
 }
 
-TEST(Names, OfARefusedSubmissionAreFree) {
+TEST(Names, AreFreeAfterRefusedSubmission) {
   in_world(World::kLoopback, 1, {}, [](int, Engine& engine) {
     float value = 1;
     const auto named = [&](const std::string& name) {
@@ -281,7 +281,7 @@ std::vector<Event> events_of(Engine& engine, uint64_t& cursor) {
   return events;
 }
 
-TEST(Looking, EventsTellARequestsWay) {
+TEST(Looking, EventsShowPhasesOfARequest) {
   in_world(World::kLoopback, 3, {}, [](int rank, Engine& engine) {
     uint64_t cursor = 0;
     events_of(engine, cursor);
@@ -318,7 +318,7 @@ TEST(Looking, EventsTellARequestsWay) {
   });
 }
 
-TEST(Looking, StatisticsCountWhatIsCopiedOfTheTensorsOfAnAllreduce) {
+TEST(Looking, StatisticsCountCopiedBytesOfAllreduces) {
   constexpr size_t kElements = size_t{1} << 18;
   in_world(World::kShm, 2, {}, [&](int, Engine& engine) {
     const auto copied_by = [&](const char* name, size_t elements) {
@@ -339,7 +339,7 @@ TEST(Looking, StatisticsCountWhatIsCopiedOfTheTensorsOfAnAllreduce) {
   });
 }
 
-TEST(Looking, StatisticsAreByKindAndTellWaitingFromNegotiating) {
+TEST(Looking, StatisticsAreByKindAndSeparateWaitingFromNegotiating) {
   constexpr int64_t kLate = 500'000'000;
   std::atomic<bool> asked{false};
   in_world(World::kShm, 2, {}, [&](int rank, Engine& engine) {

@@ -45,14 +45,14 @@ TEST(ShmAgreement, AnotherRequestClosesIt) {
   EXPECT_EQ(agreement.announce(6, 1).state, State::kOpen) << "the next number is another matter";
 }
 
-TEST(ShmAgreement, ClosedBeforeAnyoneCame) {
+TEST(ShmAgreement, ClosedBeforeAnyAnnouncement) {
   transport::ArenaHeader header{};
   ShmAgreement agreement(&header, 2);
   EXPECT_EQ(agreement.close(9).state, State::kClosed);
   EXPECT_EQ(agreement.announce(9, 0).state, State::kClosed);
 }
 
-TEST(ShmAgreement, WhoComesLateFindsThatItsNumberHasPassed) {
+TEST(ShmAgreement, LateWorkerFindsThatItsNumberHasPassed) {
   transport::ArenaHeader header{};
   ShmAgreement agreement(&header, 2);
   EXPECT_EQ(agreement.announce(3, 0).state, State::kOpen);
@@ -72,7 +72,7 @@ TEST(ShmAgreement, NumbersWrapAround) {
   EXPECT_EQ(agreement.announce(1, 0).state, State::kAll);
 }
 
-TEST(ShmAgreement, NoWordNoAgreement) {
+TEST(ShmAgreement, WithoutWordThereIsNoAgreement) {
   ShmAgreement nowhere(nullptr, 2);
   EXPECT_EQ(nowhere.announce(1, 0).state, State::kClosed);
   EXPECT_EQ(nowhere.close(1).state, State::kClosed);
@@ -84,7 +84,7 @@ TEST(ShmAgreement, NoWordNoAgreement) {
   EXPECT_EQ(forbidden.announce(1, 0).state, State::kClosed);
 }
 
-// Gives how many of the steps were agreed on without messages.
+// Returns how many of the steps were agreed on without messages.
 uint64_t blocking_loop(Engine& engine, int rank, int steps) {
   float value = 0;
   const auto step = [&](int number) {
@@ -100,7 +100,7 @@ uint64_t blocking_loop(Engine& engine, int rank, int steps) {
   return engine.stats().fast_path_rounds;
 }
 
-TEST(FastPath, IsHowALoopOfBlockingCallsIsAgreedOn) {
+TEST(FastPath, LoopOfBlockingCallsTakesIt) {
   engine::EngineSettings settings;
   settings.spin_ns = 1'000'000'000;  // nobody loses patience
   for (const int size : {1, 2, 3, 4, 8}) {
@@ -150,7 +150,8 @@ TEST(FastPath, TensorsOfEverySizeAndPlace) {
   }
 }
 
-// Who looks for so short a time, or not at all, has often announced and given up before the others come.
+// A thread that polls for such a short time, or not at all, has often announced its request and given up before the
+// others come.
 TEST(FastPath, WaitingEndsAndTheSlowPathBegins) {
   for (const int64_t spin_ns : {0, 1, 100}) {
     engine::EngineSettings settings;
@@ -197,7 +198,7 @@ void ask(Engine& engine, const char* name) {
   EXPECT_EQ(value, static_cast<float>(engine.size_of_group(0)));
 }
 
-TEST(FastPath, AWorkerThatComesLateWakesThoseThatSleep) {
+TEST(FastPath, LateWorkerWakesSleepingWorkers) {
   for (const int size : {2, 3, 4}) {
     testing::Meshes meshes(World::kShm, size);
     after_some_steps(meshes, [&](int rank, Engine& engine) {
@@ -215,7 +216,7 @@ TEST(FastPath, AWorkerThatComesLateWakesThoseThatSleep) {
   }
 }
 
-TEST(FastPath, ASleeperDoesWhatAnotherThreadAsksFor) {
+TEST(FastPath, SleepingThreadRunsRequestOfAnotherThread) {
   constexpr int kSteps = 20;
   testing::Meshes meshes(World::kShm, 2);
   std::counting_semaphore<kSteps> found_asleep(0);  // rank 0, by its other thread: rank 1 would wake it earlier
@@ -238,7 +239,7 @@ TEST(FastPath, ASleeperDoesWhatAnotherThreadAsksFor) {
   });
 }
 
-TEST(FastPath, ASleeperIsToldThatTheWorldIsOver) {
+TEST(FastPath, SleepingThreadLearnsThatWorldHasEnded) {
   for (const bool in_good_order : {false, true}) {
     testing::Meshes meshes(World::kShm, 3);
     after_some_steps(meshes, [&](int rank, Engine& engine) {
@@ -256,7 +257,7 @@ TEST(FastPath, ASleeperIsToldThatTheWorldIsOver) {
   }
 }
 
-TEST(FastPath, OthersOfTheSameSizeAreAnotherRequest) {
+TEST(FastPath, OtherTensorsOfSameSizeAreAnotherRequest) {
   testing::in_world(World::kShm, 2, {}, [](int rank, Engine& engine) {
     for (int number = 0; number < 40; ++number) {
       float a = 1;
@@ -276,7 +277,7 @@ TEST(FastPath, OthersOfTheSameSizeAreAnotherRequest) {
   });
 }
 
-TEST(FastPath, ThreadsThatAskForDifferentThingsAtOnce) {
+TEST(FastPath, ThreadsMakeDifferentRequestsAtOnce) {
   for (const int size : {2, 3, 4}) {
     testing::in_world(World::kShm, size, {}, [size](int rank, Engine& engine) {
       std::vector<std::thread> threads;
@@ -299,7 +300,7 @@ TEST(FastPath, ThreadsThatAskForDifferentThingsAtOnce) {
   }
 }
 
-TEST(FastPath, EveryKindOfRequestCanBeAgreedOnSo) {
+TEST(FastPath, EveryKindOfRequestCanTakeIt) {
   testing::in_world(World::kShm, 4, {}, [](int rank, Engine& engine) {
     for (int number = 0; number < 10; ++number) {
       float root = static_cast<float>(rank);
@@ -318,7 +319,7 @@ TEST(FastPath, EveryKindOfRequestCanBeAgreedOnSo) {
   });
 }
 
-TEST(FastPath, ARankThatIsLostEndsIt) {
+TEST(FastPath, LostRankEndsIt) {
   testing::Meshes meshes(World::kShm, 3);
   std::atomic<int> done = 0;
   testing::on_all_ranks(3, [&](int rank) {
@@ -339,7 +340,7 @@ TEST(FastPath, ARankThatIsLostEndsIt) {
   });
 }
 
-TEST(FastPath, ARankThatLeavesEndsIt) {
+TEST(FastPath, LeavingRankEndsIt) {
   testing::in_world(World::kShm, 3, {}, [](int rank, Engine& engine) {
     blocking_loop(engine, rank, 20);
     if (rank != 1) {
@@ -349,9 +350,8 @@ TEST(FastPath, ARankThatLeavesEndsIt) {
   });
 }
 
-// The engine says of which requests it has seen every rank become ready; nobody could see that of those of the fast
-// path.
-TEST(FastPath, IsLeftAloneWhileEventsAreRead) {
+// Events show when each rank became ready for a request; for requests on the fast path, that could not be seen.
+TEST(FastPath, IsNotUsedWhileEventsAreRead) {
   std::latch all_record(2);
   testing::in_world(World::kShm, 2, {}, [&](int rank, Engine& engine) {
     std::vector<engine::Event> events(1024);

@@ -294,13 +294,13 @@ TEST(SleepOnWord, EverySleepEndsAndAllAgree) {
   EXPECT_GT(situations, 10'000U);
 }
 
-TEST(SleepOnWord, ASleepWithoutALastLookIsFound) {
+TEST(SleepOnWord, SleepWithoutLastCheckIsFound) {
   const Mutation mutation{.sleeps_without_a_last_look = true};
   EXPECT_GT(explore({Part::kAnnounces, Part::kAnnounces}, mutation).stuck, 0U);
   EXPECT_GT(explore({Part::kAnnounces, Part::kAnnounces, Part::kCloses}, mutation).stuck, 0U);
 }
 
-TEST(SleepOnWord, AChangeThatWakesNobodyIsFound) {
+TEST(SleepOnWord, ChangeWithoutWakeUpIsFound) {
   const Mutation mutation{.wakes_nobody = true};
   EXPECT_GT(explore({Part::kAnnounces, Part::kAnnounces}, mutation).stuck, 0U);
   EXPECT_GT(explore({Part::kAnnounces, Part::kAnnouncesAnother}, mutation).stuck, 0U);

@@ -24,7 +24,7 @@ constexpr int64_t kSecond = 1'000'000'000;
 
 Waiting for_rank_1(int64_t since_ns) { return {{0, "x", Kind::kAllreduce, since_ns, {1}}}; }
 
-TEST(StallInspector, AsksThenWarnsThenHoldsItsPeace) {
+TEST(StallInspector, AsksThenWarnsThenWaitsForNextWarningTime) {
   StallInspector inspector(10, 0);
   EXPECT_EQ(inspector.next_ns(), 0);
   inspector.watch(5 * kSecond);
@@ -54,7 +54,7 @@ TEST(StallInspector, AsksThenWarnsThenHoldsItsPeace) {
   EXPECT_EQ(inspector.inspect(26 * kSecond, for_rank_1(6 * kSecond)).ask, (std::vector<int>{1}));
 }
 
-TEST(StallInspector, WarnsWithoutAnAnswerAfterASecond) {
+TEST(StallInspector, WarnsAfterASecondWithoutAnswer) {
   StallInspector inspector(10, 0);
   inspector.watch(0);
   const auto query = inspector.inspect(10 * kSecond, for_rank_1(0));
@@ -67,7 +67,7 @@ TEST(StallInspector, WarnsWithoutAnAnswerAfterASecond) {
   EXPECT_EQ(warning.find("nobody"), std::string::npos);
 }
 
-TEST(StallInspector, SaysNothingWhenWhatWasWaitedForCame) {
+TEST(StallInspector, ReportsNothingIfMissingRequestCame) {
   StallInspector inspector(10, 0);
   inspector.watch(0);
   EXPECT_FALSE(inspector.inspect(10 * kSecond, for_rank_1(0)).ask.empty());
@@ -77,7 +77,7 @@ TEST(StallInspector, SaysNothingWhenWhatWasWaitedForCame) {
   EXPECT_EQ(inspector.next_ns(), 0);
 }
 
-TEST(StallInspector, EndsTheWorldAfterItsTimeEvenIfThatIsShorterThanTheWarnings) {
+TEST(StallInspector, EndsWorldAfterShutdownTimeAlsoIfShorterThanWarningTime) {
   for (const double warning : {0.0, 2.0, 60.0}) {
     StallInspector inspector(warning, 5);
     Waiting waiting = for_rank_1(0);
@@ -116,7 +116,7 @@ TEST(StallInspector, LongReportsAreCut) {
 
 class Stall : public ::testing::TestWithParam<World> {};
 
-TEST_P(Stall, EndsWithTheSameErrorOnAllRanks) {
+TEST_P(Stall, WorldEndsWithSameErrorOnAllRanks) {
   engine::EngineSettings settings;
   settings.stall_warning_seconds = 0;
   settings.stall_shutdown_seconds = 1;  // and as long for answers: a busy machine keeps nobody from asking until then
@@ -140,7 +140,7 @@ TEST_P(Stall, EndsWithTheSameErrorOnAllRanks) {
   });
 }
 
-TEST_P(Stall, TheMissingAreAskedAndAnswer) {
+TEST_P(Stall, MissingRanksAreAskedAndAnswer) {
   engine::EngineSettings settings;
   settings.stall_warning_seconds = 0.1;
   std::atomic<bool> asked{false};

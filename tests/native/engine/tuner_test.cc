@@ -54,7 +54,7 @@ double two_peaks(const Knobs& knobs) {
   return 1e9 * peak(knobs.fusion_threshold, 16 * kMiB, 0.1) * peak(knobs.chunk_bytes, 512 * kKiB, 0.1);
 }
 
-TEST(Tuner, FindsTheTopAndSaysWhatItGained) {
+TEST(Tuner, FindsBestValuesAndReportsGain) {
   Tuner tuner({}, far_off(), std::nullopt, dials());
   const int steps = train(tuner, two_peaks);
   EXPECT_EQ(tuner.knobs().fusion_threshold, 16 * kMiB);
@@ -69,7 +69,7 @@ TEST(Tuner, FindsTheTopAndSaysWhatItGained) {
   EXPECT_LT(steps, 450);
 }
 
-TEST(Tuner, GoesTheSameWayEveryTime) {
+TEST(Tuner, MakesSameDecisionsForSameSpeeds) {
   Tuner one({}, far_off(), std::nullopt, dials());
   Tuner two({}, far_off(), std::nullopt, dials());
   train(one, two_peaks, 0.1, 7);
@@ -80,7 +80,7 @@ TEST(Tuner, GoesTheSameWayEveryTime) {
   }
 }
 
-TEST(Tuner, NoiseMakesNothingWorseThanTheDefaults) {
+TEST(Tuner, WithNoiseResultIsNotWorseThanDefaults) {
   for (uint32_t seed = 0; seed < 50; ++seed) {
     Tuner tuner({}, far_off(), std::nullopt, dials());
     train(tuner, two_peaks, 0.2, seed);
@@ -88,7 +88,7 @@ TEST(Tuner, NoiseMakesNothingWorseThanTheDefaults) {
   }
 }
 
-TEST(Tuner, OnAPlainTheDefaultsStayButForChance) {
+TEST(Tuner, WithoutDifferencesDefaultsStayExceptByChance) {
   int stayed = 0;
   for (uint32_t seed = 0; seed < 50; ++seed) {
     Tuner tuner({}, far_off(), std::nullopt, dials());
@@ -99,7 +99,7 @@ TEST(Tuner, OnAPlainTheDefaultsStayButForChance) {
   EXPECT_GT(stayed, 25);
 }
 
-TEST(Tuner, WithoutNoiseAPlainEndsAtTheDefaults) {
+TEST(Tuner, WithoutDifferencesAndNoiseDefaultsStay) {
   Tuner tuner({}, far_off(), std::nullopt, dials());
   train(tuner, [](const Knobs&) { return 1e9; });
   EXPECT_EQ(tuner.knobs(), far_off());
@@ -108,7 +108,7 @@ TEST(Tuner, WithoutNoiseAPlainEndsAtTheDefaults) {
   EXPECT_NE(tuner.summary().find("nothing was faster than the defaults"), std::string::npos);
 }
 
-TEST(Tuner, AFastStartSaysNothing) {
+TEST(Tuner, FastWarmUpIsIgnored) {
   // The first three samples are ten times as fast, whatever the knobs.
   Tuner tuner({}, far_off(), std::nullopt, dials());
   int steps = 0;
@@ -126,7 +126,7 @@ TEST(Tuner, OutliersDoNotMisleadIt) {
   EXPECT_EQ(tuner.knobs().chunk_bytes, 512 * kKiB);
 }
 
-TEST(Tuner, TheLoadOfTheMachineDoesNotLookLikeAGain) {
+TEST(Tuner, ChangingLoadIsNotTakenForGain) {
   // The machine gets faster all the time: what comes later looks better than it is.
   Tuner tuner({}, far_off(), std::nullopt, dials());
   double drift = 1;
@@ -146,7 +146,7 @@ TEST(Tuner, KeptValuesAreVerifiedOnly) {
   EXPECT_TRUE(tuner.found());
 }
 
-TEST(Tuner, KeptValuesThatNoLongerHelpAreSearchedAnew) {
+TEST(Tuner, KeptValuesThatNoLongerHelpStartSearch) {
   Knobs kept;
   kept.fusion_threshold = kMiB;
   kept.chunk_bytes = 64 * kKiB;
@@ -163,7 +163,7 @@ TEST(Tuner, KeepsToTheNumberOfSamples) {
   EXPECT_LE(tuner.samples().size(), 3U + 6U);
 }
 
-TEST(Tuner, StepsOfMicrosecondsAreManyToASample) {
+TEST(Tuner, ShortStepsAreManyToASample) {
   Tuner tuner({.warmup_samples = 0, .steps_per_sample = 2, .max_samples = 1}, far_off(), std::nullopt, dials());
   int steps = 0;
   while (tuner.samples().empty()) {
@@ -189,13 +189,13 @@ std::set<std::string> names(const std::vector<Dial>& all) {
   return result;
 }
 
-TEST(Dials, AreThoseThatMatterInThisWorld) {
+TEST(Dials, DependOnTopology) {
   EXPECT_EQ(names(dials(kOneHost)), (std::set<std::string>{"fusion_threshold", "chunk_bytes", "small_bytes"}));
   EXPECT_EQ(names(dials(kTwoHosts)),
             (std::set<std::string>{"fusion_threshold", "chunk_bytes", "ring_bytes", "link_chunk_bytes"}));
 }
 
-TEST(Dials, LeaveAloneWhatTheUserHasSet) {
+TEST(Dials, ExcludeKnobsThatUserHasSet) {
   EXPECT_FALSE(names(dials_for(kOneHost, 4 * kMiB, {"chunk_bytes"})).contains("chunk_bytes"));
 }
 

@@ -55,7 +55,7 @@ bool step_is_right(Engine& engine, int rank, int size) {
 
 class Tuning : public ::testing::TestWithParam<std::tuple<Kind, int>> {};
 
-TEST_P(Tuning, ResultsStayRightWhileKnobsChangeUnderThem) {
+TEST_P(Tuning, ResultsStayRightWhileKnobsChange) {
   const auto [kind, size] = GetParam();
   std::atomic<int> wrong = 0;
   TuningReport report;
@@ -99,14 +99,14 @@ std::vector<uint64_t> ring_bytes_of_all(const EngineSettings& settings_of_rank_0
   return all;
 }
 
-TEST(Knobs, OfRank0CountForAll) {
+TEST(Knobs, Rank0SetsThemForAll) {
   EXPECT_EQ(ring_bytes_of_all({}, std::nullopt), std::vector(3, Knobs().ring_bytes));
   EngineSettings settings;
   settings.knobs.ring_bytes = 1000;
   EXPECT_EQ(ring_bytes_of_all(settings, std::nullopt), std::vector<uint64_t>(3, 1000));
 }
 
-TEST(Knobs, ThatAreKeptAreUsedUnlessTheUserHasSetOthers) {
+TEST(Knobs, KeptValuesAreUsedUnlessUserHasSetOthers) {
   Knobs kept;
   kept.ring_bytes = 1000;
   EXPECT_EQ(ring_bytes_of_all({}, kept), std::vector<uint64_t>(3, 1000));
@@ -115,7 +115,7 @@ TEST(Knobs, ThatAreKeptAreUsedUnlessTheUserHasSetOthers) {
   EXPECT_EQ(ring_bytes_of_all(settings, kept), std::vector(3, Knobs().ring_bytes));
 }
 
-TEST(Choose, SaysWhatRunsAndWhy) {
+TEST(Choose, ReturnsAlgorithmAndReason) {
   testing::in_world(Kind::kLoopback, 2, {}, [](int, Engine& engine) {
     const auto choice = engine.choose(engine::Kind::kAllreduce, engine::ReduceOp::kSum, 0, 1000);
     EXPECT_EQ(std::string(choice.algorithm->name), "direct");
@@ -124,14 +124,14 @@ TEST(Choose, SaysWhatRunsAndWhy) {
   });
 }
 
-TEST(Choose, RefusesWhatNeedsNoAlgorithm) {
+TEST(Choose, RefusesKindsWithoutAlgorithm) {
   testing::in_world(Kind::kLoopback, 1, {}, [](int, Engine& engine) {
     EXPECT_THROW(engine.choose(engine::Kind::kBarrier, engine::ReduceOp::kSum, 0, 0), base::Error);
     EXPECT_THROW(engine.choose(engine::Kind::kAllreduce, engine::ReduceOp::kSum, 7, 0), base::Error);
   });
 }
 
-TEST(Knobs, BeyondReasonAreBroughtWithinBounds) {
+TEST(Knobs, ExtremeValuesAreBroughtWithinBounds) {
   EngineSettings settings;
   settings.piece_bytes = 4096;
   settings.knobs = {

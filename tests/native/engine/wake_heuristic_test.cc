@@ -1,4 +1,4 @@
-// Users who wait at once for what they ask for, and those who did so far.
+// Users that wait for their requests at once, and users that stop doing so.
 #include "engine/wake_heuristic.h"
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ int ask_and_wait(WakeHeuristic& heuristic, int times, int64_t& now) {
   return expected;
 }
 
-TEST(WakeHeuristic, ComesWithTime) {
+TEST(WakeHeuristic, PredictsAfterManyImmediateWaits) {
   WakeHeuristic heuristic;
   int64_t now = kMs;
   EXPECT_EQ(ask_and_wait(heuristic, 16, now), 0);
@@ -43,7 +43,7 @@ TEST(WakeHeuristic, ComesWithTime) {
   EXPECT_EQ(ask_and_wait(heuristic, 10, now), 10);
 }
 
-TEST(WakeHeuristic, TellsWhenItEnds) {
+TEST(WakeHeuristic, ReportsWhenPredictionEnds) {
   WakeHeuristic heuristic;
   int64_t now = kMs;
   for (int i = 0; i < 40; ++i) {
@@ -56,7 +56,7 @@ TEST(WakeHeuristic, TellsWhenItEnds) {
   EXPECT_FALSE(wait(heuristic, now));
 }
 
-TEST(WakeHeuristic, IsBrokenBySeveralThingsAtOnceAndByAskingAgainBeforeWaiting) {
+TEST(WakeHeuristic, EndsWithSeveralRequestsAtOnceOrSecondSubmitBeforeWait) {
   for (const size_t count : {size_t{2}, size_t{1}}) {
     WakeHeuristic heuristic;
     int64_t now = kMs;
@@ -70,7 +70,7 @@ TEST(WakeHeuristic, IsBrokenBySeveralThingsAtOnceAndByAskingAgainBeforeWaiting) 
   }
 }
 
-TEST(WakeHeuristic, IsBrokenByWhoComesLateAndForgottenAfterAWhile) {
+TEST(WakeHeuristic, EndsWithLateWaitAndAfterIdleTime) {
   WakeHeuristic late;
   int64_t now = kMs;
   ask_and_wait(late, 20, now);
@@ -83,7 +83,7 @@ TEST(WakeHeuristic, IsBrokenByWhoComesLateAndForgottenAfterAWhile) {
   EXPECT_FALSE(rare.submit(now + 20 * kMs, kIt, 1));
 }
 
-TEST(WakeHeuristic, WaitingForNothingIsNone) {
+TEST(WakeHeuristic, EmptyWaitDoesNotCount) {
   WakeHeuristic heuristic;
   for (int64_t now = kMs; now < kMs + 40; ++now) {
     EXPECT_FALSE(wait(heuristic, now));
@@ -91,8 +91,8 @@ TEST(WakeHeuristic, WaitingForNothingIsNone) {
   EXPECT_FALSE(heuristic.lasts(kMs + 40));
 }
 
-// What is in flight when a user turns to something else is done all the same, and so is what comes after.
-TEST(WakeHeuristic, TheEngineThreadComesWhenTheUserDoesNot) {
+// Requests that are in flight when a user does something else are done all the same, and so are later ones.
+TEST(WakeHeuristic, EngineThreadRunsRequestIfUserDoesNotWait) {
   for (const int size : {1, 2, 4}) {
     testing::in_world(World::kShm, size, {}, [size](int rank, Engine& engine) {
       for (int round = 0; round < 5; ++round) {

@@ -1,5 +1,6 @@
-// Messages changed by chance are refused with an error, or understood; they are never more than that. The chance is
-// the same in each run. FARANDOLE_FUZZ_FRAMES: how many of each kind; what `make fuzz` looks for goes further.
+// Messages that are changed at random are decoded, or refused with an error; nothing else may happen. The random
+// numbers are the same in each run. FARANDOLE_FUZZ_FRAMES is the number of messages of each kind; `make fuzz` searches
+// further.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -89,13 +90,13 @@ bool is_understood(const Target& target, std::span<const std::byte> bytes) {
 
 class Frames : public testing::TestWithParam<Target> {};
 
-TEST_P(Frames, WellFormedOnesAreUnderstood) {
+TEST_P(Frames, WellFormedFramesAreDecoded) {
   for (const Bytes& seed : GetParam().seeds) {
     EXPECT_TRUE(is_understood(GetParam(), seed));
   }
 }
 
-TEST_P(Frames, ChangedByChanceAreUnderstoodOrRefused) {
+TEST_P(Frames, RandomlyChangedFramesAreDecodedOrRefused) {
   Changes changes(1);
   for (size_t left = frames_of_each(); left > 0; --left) {
     is_understood(GetParam(), changes.of(GetParam()));

@@ -1,6 +1,5 @@
-// What decodes bytes that come from somewhere else, each with messages that are well formed: the beginning of a
-// fuzzer's way. frames_test.cc changes these by chance, in CI; libfuzzer.cc lets Clang's fuzzer find what leads
-// further.
+// The decoders of bytes that come from elsewhere, each with well-formed messages, from which a fuzzer starts.
+// frames_test.cc changes these at random, in CI; libfuzzer.cc lets Clang's fuzzer find inputs that reach more code.
 #pragma once
 
 #include <functional>

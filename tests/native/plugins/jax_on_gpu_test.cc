@@ -1,5 +1,5 @@
-// The handler for XLA's platform CUDA, with an XLA of our own on the fake GPU: two ranks with a GPU each, of which the
-// plugin has one and the test the other.
+// The handler for XLA's platform CUDA, with a fake XLA on the fake GPU: two ranks with a GPU each, of which the plugin
+// has one and the test the other.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -74,7 +74,7 @@ class HandlersOnGpus : public testing::Gpus, public ::testing::WithParamInterfac
   std::optional<testing::TwoEngines> engines_;
 };
 
-TEST_P(HandlersOnGpus, ComeAfterTheWorkInXlasStreamAndBeforeWhatFollows) {
+TEST_P(HandlersOnGpus, RunBetweenEarlierAndLaterWorkInStreamOfXla) {
   gpu_fake::fake_gpu_time("random", 7, 1000);
   Site site("allreduce.x");
   Program program(0);
@@ -112,7 +112,7 @@ TEST_P(HandlersOnGpus, GatherRowsInOrder) {
   other_rank.join();
 }
 
-TEST_P(HandlersOnGpus, FailWhereRanksGiveDifferentNumbersOfRows) {
+TEST_P(HandlersOnGpus, FailIfRanksGiveDifferentNumbersOfRows) {
   Site site("allgather.ragged", {.kind = FARANDOLE_ALLGATHER});
   Program program(0);
   Program others(1);
@@ -147,7 +147,7 @@ TEST_P(HandlersOnGpus, GiveZerosToRanksThatAreNotTheRoot) {
 }
 
 // A rank's GPU may have any number: calls match by its place among those that the process uses.
-TEST_P(HandlersOnGpus, MatchWhateverNumberAGpuHas) {
+TEST_P(HandlersOnGpus, MatchGpusOfDifferentNumbers) {
   Site site("allreduce.x", {.devices = "3"});
   Site second("allreduce.y", {.devices = "1 3"});
   Program program(3);
@@ -167,7 +167,7 @@ TEST_P(HandlersOnGpus, MatchWhateverNumberAGpuHas) {
   other_rank.join();
 }
 
-TEST_P(HandlersOnGpus, RefuseWhatTheyCannotDo) {
+TEST_P(HandlersOnGpus, RefuseUnsupportedCalls) {
   Program program(0);
   const Tensor input(program, std::vector<float>{1, 2});
   const Tensor output(program, size_t{2});

@@ -1,4 +1,4 @@
-// The handlers for XLA, with an XLA of our own: two ranks, of which the plugin has one and the test the other.
+// The handlers for XLA, with a fake XLA: two ranks, of which the plugin has one and the test the other.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -43,7 +43,7 @@ class Handlers : public ::testing::Test {
   testing::TwoEngines engines_;
 };
 
-TEST_F(Handlers, GiveAFutureWhereTheOtherRankIsLate) {
+TEST_F(Handlers, ReturnFutureIfOtherRankIsLate) {
   Site site("allreduce.late");
   for (int64_t run = 0; run < 20; ++run) {
     std::vector<float> input(1000, 1.0F);
@@ -60,7 +60,7 @@ TEST_F(Handlers, GiveAFutureWhereTheOtherRankIsLate) {
   }
 }
 
-TEST_F(Handlers, SayWhatIsWrongBeforeAnythingIsSubmitted) {
+TEST_F(Handlers, ReportErrorsBeforeAnythingIsSubmitted) {
   std::vector<float> input(4, 1.0F);
   std::vector<float> output(4);
   std::string error;
@@ -100,7 +100,7 @@ TEST_F(Handlers, ReduceArraysOfManyHugePages) {
   EXPECT_EQ(output, std::vector<float>(3000001, 3.0F));
 }
 
-TEST_F(Handlers, RefuseCallsThatNobodyCouldTellApart) {
+TEST_F(Handlers, RefuseAmbiguousCalls) {
   std::vector<float> input(4, 1.0F);
   std::vector<float> output(4);
   std::vector<float> unused(4);
@@ -121,7 +121,7 @@ TEST_F(Handlers, RefuseCallsThatNobodyCouldTellApart) {
   EXPECT_EQ(output[0], 3.0F);
 }
 
-TEST_F(Handlers, FailTheFutureWhereRanksDisagree) {
+TEST_F(Handlers, FutureFailsIfRanksDisagree) {
   Site gather("allgather.ragged", {.kind = FARANDOLE_ALLGATHER});
   std::vector<float> input(4, 1.0F);
   std::vector<float> output(8);
@@ -134,7 +134,7 @@ TEST_F(Handlers, FailTheFutureWhereRanksDisagree) {
   EXPECT_NE(future->wait().find("different first dimensions"), std::string::npos);
 }
 
-TEST_F(Handlers, FailTheFutureWhenTheWorldEnds) {
+TEST_F(Handlers, FutureFailsWhenWorldEnds) {
   Site site("allreduce.broken");
   std::vector<float> input(4, 1.0F);
   std::vector<float> output(4);

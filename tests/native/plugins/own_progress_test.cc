@@ -1,4 +1,4 @@
-// Attempts that pay, and those that do not.
+// Attempts that save time, and attempts that do not.
 #include "plugins/own_progress.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ milliseconds pause_after_one_in_vain(OwnProgress& progress) {
   return pause;
 }
 
-TEST(OwnProgress, IsWorthItUntilTwoAttemptsInARowWereInVain) {
+TEST(OwnProgress, PausesAfterTwoFailedAttemptsInARow) {
   OwnProgress progress;
   EXPECT_TRUE(progress.is_worth_it(kBegin));
   EXPECT_EQ(pause_after_one_in_vain(progress), milliseconds(0));

@@ -1,4 +1,4 @@
-// What malloc does with the memory of large results, and whose word counts.
+// How malloc treats the memory of large results, and whose settings count.
 #include "plugins/jax/result_memory.h"
 
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ TEST(ResultMemory, IsKeptFromOneRunToTheNext) {
   EXPECT_LT(faults_of_a_run(), kPagesOfBlock / 10);
 }
 
-TEST(ResultMemory, IsLeftToTheUserWhoHasSaidHowMallocBehaves) {
+TEST(ResultMemory, IsUnchangedIfUserHasConfiguredMalloc) {
   if (user_has_tuned_malloc()) {
     GTEST_SKIP() << "this environment says it already";
   }

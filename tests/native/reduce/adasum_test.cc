@@ -98,7 +98,7 @@ TYPED_TEST(Adasum, ZeroChangesNothing) {
   EXPECT_EQ(this->combined({0, 0}, {0, 0}), (std::vector<TypeParam>{0, 0}));
 }
 
-TEST(AdasumFactors, ATinyNormHasNoDirection) {
+TEST(AdasumFactors, TinyNormHasFactorOne) {
   const double smallest = std::sqrt(std::numeric_limits<double>::min());
   EXPECT_EQ(adasum_factors({smallest, smallest, smallest}).a, 0.5);
   const Factors factors = adasum_factors({smallest, smallest / 2, smallest});

@@ -33,7 +33,7 @@ TEST(Dtypes, AreNumberedSizedAndNamed) {
   }
 }
 
-TEST(Dtypes, OtherNumbersAreNone) {
+TEST(Dtypes, UnknownNumbersAreRefused) {
   for (const uint32_t number : {2u, 11u, 256u, 257u, 0xffffffffu}) {
     EXPECT_EQ(dtype_from(number), std::nullopt) << number;
   }
@@ -50,7 +50,7 @@ TEST(Ops, AreNumberedAndNamed) {
   EXPECT_STREQ(name_of(Op::kProduct), "Product");
 }
 
-TEST(Ops, OtherNumbersAreNone) {
+TEST(Ops, UnknownNumbersAreRefused) {
   // 0 and 2 are Horovod's Average and Adasum, which are not operations of a kernel.
   for (const uint32_t number : {0u, 2u, 6u, 257u}) {
     EXPECT_EQ(op_from(number), std::nullopt) << number;

@@ -67,7 +67,7 @@ TYPED_TEST(Extremes, OfThreeInAnyOrder) {
   }
 }
 
-// One NaN in many numbers comes out with its sign and its payload, so that who looks for its source finds it.
+// One NaN among many numbers keeps its sign and its payload, so that its source can be found.
 TYPED_TEST(Extremes, HandANanOnAsItIs) {
   const auto number = TypeParam::from(1.0f);
   for (const int nan : {TypeParam::kInfinity + 1, 0x7fff, 0x8000 | (TypeParam::kInfinity + 1), 0xffff}) {

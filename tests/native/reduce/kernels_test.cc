@@ -291,7 +291,7 @@ TEST(Meaning, ScaledIntegersSaturate) {
   }
 }
 
-TEST(Meaning, LargeIntegersAreUntouchedByNoScale) {
+TEST(Meaning, LargeIntegersAreExactWithoutScale) {
   const int64_t odd = (int64_t{1} << 53) + 1;
   EXPECT_EQ(reduced(Op::kSum, std::vector<int64_t>{odd}), odd);
   EXPECT_EQ(reduced(Op::kSum, std::vector<int64_t>{odd, odd}), 2 * odd);
@@ -308,7 +308,7 @@ TEST(Meaning, IntegersWrap) {
   }
 }
 
-TEST(Meaning, ANanInAnyInputWins) {
+TEST(Meaning, NanInAnyInputGivesNan) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const auto isa : runnable_isas()) {
     const UsedIsa used(isa);
@@ -322,7 +322,7 @@ TEST(Meaning, ANanInAnyInputWins) {
   }
 }
 
-TEST(Meaning, OfEqualZerosTheLaterStays) {
+TEST(Meaning, LaterOfEqualZerosIsKept) {
   for (const auto isa : runnable_isas()) {
     const UsedIsa used(isa);
     for (const Op op : {Op::kMin, Op::kMax}) {
@@ -453,7 +453,7 @@ TYPED_TEST(Conversions, AnyCountStaysInsideItsMemory) {
   }
 }
 
-TEST(Variants, TheBaselineIsAlwaysThere) {
+TEST(Variants, BaselineIsAlwaysAvailable) {
   EXPECT_EQ(runnable_isas().back(), "baseline");
   for (const auto isa : runnable_isas()) {
     const UsedIsa used(isa);
@@ -461,13 +461,13 @@ TEST(Variants, TheBaselineIsAlwaysThere) {
   }
 }
 
-TEST(Variants, AnUnknownOneIsRefusedAndNothingChanges) {
+TEST(Variants, UnknownVariantIsRefusedAndChangesNothing) {
   const auto before = active_isa();
   EXPECT_THROW(use_isa("abacus"), base::Error);
   EXPECT_EQ(active_isa(), before);
 }
 
-// The choice is made once a process, so each case looks at it in a new one.
+// The choice is made once in a process, so each case runs in a new one.
 class Environment : public ::testing::Test {
  protected:
   void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
@@ -478,7 +478,7 @@ class Environment : public ::testing::Test {
   std::exit(0);
 }
 
-TEST_F(Environment, TheBestIsTakenUnlessAskedForLess) {
+TEST_F(Environment, BestVariantIsUsedUnlessSmallerOneIsRequested) {
   ::unsetenv("FARANDOLE_ISA");
   EXPECT_EXIT(tell_active_isa(), ::testing::ExitedWithCode(0), "active=" + std::string(runnable_isas().front()) + ";");
   ::setenv("FARANDOLE_ISA", "baseline", 1);
@@ -486,7 +486,7 @@ TEST_F(Environment, TheBestIsTakenUnlessAskedForLess) {
   ::unsetenv("FARANDOLE_ISA");
 }
 
-TEST_F(Environment, WhatCannotRunIsAnsweredByAWarning) {
+TEST_F(Environment, VariantThatCannotRunGivesWarning) {
   ::setenv("FARANDOLE_ISA", "abacus", 1);
   EXPECT_EXIT(tell_active_isa(), ::testing::ExitedWithCode(0), "warning: FARANDOLE_ISA=abacus is not among.*baseline");
   ::unsetenv("FARANDOLE_ISA");

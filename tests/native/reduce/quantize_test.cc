@@ -60,7 +60,7 @@ class EveryIsa : public ::testing::TestWithParam<std::string_view> {
   ~EveryIsa() override { use_isa(runnable_isas().front()); }
 };
 
-TEST_P(EveryIsa, AnElementIsOffByHalfAScaleAtMostAndWhatIsLostIsTheRest) {
+TEST_P(EveryIsa, ErrorIsAtMostHalfAScaleAndIsLeftInInput) {
   for (const size_t count : kCounts) {
     for (const float spread : {1e-20F, 1.0F, 1e30F}) {
       const std::vector<float> values = random_values(count, spread, 1);
@@ -90,7 +90,7 @@ TEST_P(EveryIsa, TiesGoToTheEvenCode) {
   EXPECT_EQ(result.back, (std::vector<float>{127, 0, 2, 2, 0, -2, 126}));
 }
 
-TEST_P(EveryIsa, ChunksHaveScalesOfTheirOwn) {
+TEST_P(EveryIsa, ChunksHaveSeparateScales) {
   std::vector<float> values = random_values(2 * kQuantizedChunk, 1e-6F, 2);
   values[0] = 1e6F;
   const Quantized result = quantized(values);
@@ -99,7 +99,7 @@ TEST_P(EveryIsa, ChunksHaveScalesOfTheirOwn) {
   EXPECT_NE(result.back[kQuantizedChunk + 1], 0);
 }
 
-TEST_P(EveryIsa, WhatIsNotFiniteBecomesNanAndLeavesItsNeighboursAlone) {
+TEST_P(EveryIsa, NonFiniteElementBecomesNanAndDoesNotAffectOthers) {
   for (const size_t count : {size_t{3}, size_t{65}, size_t{256}, size_t{400}}) {
     for (const float odd : {kInfinity, -kInfinity, kNan, kTooLarge, std::numeric_limits<float>::max()}) {
       std::vector<float> values = random_values(count, 1, 3);
@@ -123,7 +123,7 @@ TEST_P(EveryIsa, WhatIsNotFiniteBecomesNanAndLeavesItsNeighboursAlone) {
   EXPECT_TRUE(std::isnan(nothing_else.back[0]) && std::isnan(nothing_else.back[1]));
 }
 
-TEST_P(EveryIsa, TheLargestAndTheSmallestNumbers) {
+TEST_P(EveryIsa, LargestAndSmallestNumbersAreQuantized) {
   const float large = std::nextafter(kTooLarge, 0.0F);
   EXPECT_NEAR(quantized({large, -large}).back[1] / -large, 1, 1e-6);
   const float small = kLeastMagnitude;
@@ -134,7 +134,7 @@ TEST_P(EveryIsa, TheLargestAndTheSmallestNumbers) {
   EXPECT_EQ(result.lost, (std::vector<float>{smaller, -smaller})) << "nothing was sent of it";
 }
 
-TEST_P(EveryIsa, AddingIsDecodingAndAdding) {
+TEST_P(EveryIsa, AddingEqualsDecodingThenAdding) {
   for (const size_t count : kCounts) {
     std::vector<float> values = random_values(count, 1, 4);
     if (count > 300) {
@@ -185,12 +185,12 @@ TEST(Largest, TakesByMagnitudeInOrderOfPlace) {
   EXPECT_TRUE(largest({1, 2}, 0).empty());
 }
 
-TEST(Largest, OfEqualOnesTheFirstCount) {
+TEST(Largest, FirstOfEqualMagnitudesAreTaken) {
   EXPECT_EQ(largest({2, -2, 2, 3, 2}, 3), (std::vector<uint32_t>{0, 1, 3}));
   EXPECT_EQ(largest({0, -0.0F, 0}, 2), (std::vector<uint32_t>{0, 1}));
 }
 
-TEST(Largest, WhatIsNotFiniteComesFirst) {
+TEST(Largest, NonFiniteElementsAreTakenFirst) {
   EXPECT_EQ(largest({1e38F, kNan, 1, -kInfinity}, 2), (std::vector<uint32_t>{1, 3}));
   EXPECT_EQ(largest({1e38F, kNan, 1, -kInfinity}, 1), (std::vector<uint32_t>{1}));
 }

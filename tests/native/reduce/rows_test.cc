@@ -208,7 +208,7 @@ TEST(CopyStream, CopiesEveryLengthFromAndToEveryAddress) {
   }
 }
 
-TEST(CopyStream, IsWhatScalingByOneDoesWithStreamedStores) {
+TEST(CopyStream, EqualsScalingByOneWithStreamedStores) {
   const auto source = random_row<float>(3000, 1);
   std::vector<float> copied(source.size());
   scale_to(Dtype::kF32, source.data(), copied.data(), copied.size(), {}, Stores::kStreamed);

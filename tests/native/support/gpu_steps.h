@@ -1,4 +1,5 @@
-// What ranks do on their GPUs in the simulation: a few reductions in flight at once, which NCCL takes over in between.
+// The work of ranks on their GPUs in the simulation: a few reductions in flight at once, which NCCL takes over at some
+// point.
 #pragma once
 
 #include <deque>
@@ -9,7 +10,7 @@
 
 namespace farandole::testing {
 
-// Gives what ended the world, if anything did.
+// Returns the error that ended the world, if any.
 inline std::optional<base::Error> run_on_gpu(engine::Engine& engine, int device, int rank, int size, uint64_t seed,
                                              std::mt19937_64& order) {
   constexpr int kSteps = 4;

@@ -1,4 +1,4 @@
-// Worlds of threads for tests: every rank an engine of its own, joined by the transport of choice.
+// Worlds of threads for tests: every rank has its own engine, and they are connected by the chosen transport.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ inline engine::Completion finish(engine::Engine& engine, engine::Handle handle) 
   return completion;
 }
 
-// The same without the help of a waiting thread: another thread does it, this one only polls.
+// The same without the help of a waiting thread: another thread does the work, and this one only polls.
 inline void look_until_done(engine::Engine& engine, engine::Handle handle) {
   const auto deadline = base::Deadline::after_seconds(kPatience);
   while (engine.completions().poll(handle) == 0 && !deadline.passed()) {
@@ -77,7 +77,7 @@ inline engine::Request request_of(engine::Kind kind, const std::string& name, re
   return request;
 }
 
-// Submits one float32 allreduce and gives its result.
+// Submits one float32 allreduce and returns its result.
 inline std::vector<float> allreduce(engine::Engine& engine, const std::string& name, std::vector<float> values,
                                     uint32_t group = 0) {
   engine::Request request =

@@ -1,4 +1,4 @@
-// An XLA of our own: what its foreign function interface gives to handlers, and a place in a program that calls them.
+// A fake XLA: the foreign function interface that handlers get, and a place in a program that calls them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@
 
 namespace farandole::xla {
 
-// What XLA would keep.
+// The errors and futures that XLA would keep.
 struct Error {
   std::string message;
 };
@@ -103,7 +103,7 @@ inline const xla::Api& api() {
   return made;
 }
 
-// What a program says of a collective, besides its name.
+// A program's description of a collective, besides its name.
 struct Said {
   int64_t program = 1;
   int64_t kind = FARANDOLE_ALLREDUCE;

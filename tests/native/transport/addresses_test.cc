@@ -79,7 +79,7 @@ std::string own_link_local_address() {
 }
 
 // Two hosts with two networks each, two workers on each host, which list their addresses rotated by local rank.
-TEST(Addresses, AreTakenInTheOrderOfTheWorkerThatHasThem) {
+TEST(Addresses, AreTriedInOrderOfTheirWorker) {
   const Addresses first = {"127.0.0.2", "127.0.0.3"};
   const Addresses second = {"127.0.0.3", "127.0.0.2"};
   Reachable workers({first, second, first, second});
@@ -96,7 +96,7 @@ TEST(Addresses, AreTakenInTheOrderOfTheWorkerThatHasThem) {
   exchange_bytes(meshes, 3'001);
 }
 
-TEST(Addresses, CarryBothConnectionsOfAPair) {
+TEST(Addresses, SameAddressIsUsedForBothConnections) {
   Reachable workers({{"127.0.0.2", "127.0.0.3"}, {"127.0.0.1"}});
   const auto meshes = workers.form();
   ASSERT_TRUE(meshes[0] && meshes[1]);
@@ -104,7 +104,7 @@ TEST(Addresses, CarryBothConnectionsOfAPair) {
   EXPECT_EQ(connections_to(workers.contact(0).tcp[1]), 0);
 }
 
-TEST(Addresses, OfBothKindsServe) {
+TEST(Addresses, BothFamiliesWork) {
   Reachable workers({{"::1", "127.0.0.1"}, {"127.0.0.1"}, {"127.0.0.1", "[::1]"}});
   const auto meshes = workers.form();
   ASSERT_TRUE(meshes[0] && meshes[1] && meshes[2]);
@@ -113,7 +113,7 @@ TEST(Addresses, OfBothKindsServe) {
   exchange_bytes(meshes, 3'001);
 }
 
-TEST(Addresses, OfALinkServeOnWhateverInterfaceLeadsToIt) {
+TEST(Addresses, LinkLocalAddressWorksOnAnyInterfaceOfItsLink) {
   const std::string address = own_link_local_address();
   if (address.empty()) {
     GTEST_SKIP() << "no interface of this machine has an IPv6 address of its link";
@@ -126,7 +126,7 @@ TEST(Addresses, OfALinkServeOnWhateverInterfaceLeadsToIt) {
   exchange_bytes(meshes, 3'001);
 }
 
-TEST(Addresses, AreNamedInTheContactInTheirOrder) {
+TEST(Addresses, AreInContactInTheirOrder) {
   const Reachable workers({{"127.0.0.3", "::1", "127.0.0.2"}});
   const auto& tcp = workers.contact(0).tcp;
   ASSERT_EQ(tcp.size(), 3u);
@@ -135,7 +135,7 @@ TEST(Addresses, AreNamedInTheContactInTheirOrder) {
   EXPECT_EQ(host_of(tcp[2]), "127.0.0.2");
 }
 
-TEST(Addresses, ThatAreNoOnesOwnAreRefused) {
+TEST(Addresses, WildcardAddressesAreRecognized) {
   for (const char* address : {"0.0.0.0", "0", "::", "[::]", "0:0::0"}) {
     EXPECT_TRUE(is_wildcard(ip_address(address, 0))) << address;
   }
@@ -144,7 +144,7 @@ TEST(Addresses, ThatAreNoOnesOwnAreRefused) {
   }
 }
 
-TEST(Addresses, OfALinkComeWithoutTheScopeOfAnotherMachine) {
+TEST(Addresses, LinkLocalAddressIsSentWithoutScope) {
   EXPECT_EQ(to_text(without_scope(ip_address("fe80::1%lo", 5))), "[fe80::1]:5");
   EXPECT_EQ(to_text(without_scope(ip_address("fd00::1", 5))), "[fd00::1]:5");
   const auto ordinary = as_reached_from_here(ip_address("fd00::1", 5));
@@ -155,7 +155,7 @@ TEST(Addresses, OfALinkComeWithoutTheScopeOfAnotherMachine) {
   }
 }
 
-TEST(Addresses, AreWrittenAsTheyAreRead) {
+TEST(Addresses, TextIsSameAfterParsing) {
   for (const char* address : {"127.0.0.1:5", "[::1]:5", "[fd00::1]:5", "[fe80::1%lo]:5"}) {
     EXPECT_EQ(to_text(parse_address(address)), address);
   }

@@ -30,7 +30,7 @@ bool all_zero(const void* block, size_t bytes) {
   return std::all_of(at, at + bytes, [](std::byte b) { return b == std::byte{0}; });
 }
 
-TEST(ArenaTest, BlocksAreAlignedZeroedAndApart) {
+TEST(ArenaTest, BlocksAreAlignedZeroedAndSeparate) {
   Arena arena(kBytes);
   std::mt19937 random(1);
   struct Block {
@@ -59,7 +59,7 @@ TEST(ArenaTest, BlocksAreAlignedZeroedAndApart) {
   }
 }
 
-TEST(ArenaTest, ReleasedBlocksBecomeOneGapAgain) {
+TEST(ArenaTest, ReleasedBlocksAreMergedIntoOneGap) {
   Arena arena(kBytes);
   std::vector<void*> blocks;
   while (void* const block = arena.allocate(kBytes / 64)) {
@@ -84,7 +84,7 @@ TEST(ArenaTest, GivesMemoryBack) {
   EXPECT_LE(used_memory(arena), size_t{4} << 20);
 }
 
-TEST(ArenaTest, HasNoBlockThatIsTooLarge) {
+TEST(ArenaTest, BlockThatIsTooLargeIsNull) {
   Arena arena(kBytes);
   EXPECT_EQ(arena.allocate(kBytes), nullptr);
   EXPECT_EQ(arena.allocate(SIZE_MAX), nullptr);
@@ -92,7 +92,7 @@ TEST(ArenaTest, HasNoBlockThatIsTooLarge) {
   arena.release(nullptr);
 }
 
-TEST(ArenaTest, SaysWhatToDoAboutAnUnreasonableSize) {
+TEST(ArenaTest, UnreasonableSizeIsErrorWithNextStep) {
   for (const size_t bytes : {size_t{0}, size_t{1} << 50, SIZE_MAX}) {
     try {
       Arena arena(bytes);

@@ -10,7 +10,7 @@
 namespace farandole::transport {
 namespace {
 
-TEST(ContactTest, ComesBackAsItWas) {
+TEST(ContactTest, IsSameAfterParsing) {
   Contact contact;
   contact.id = random_id();
   contact.host_key = "a host; with 100% = odd, name\n";
@@ -36,7 +36,7 @@ TEST(ContactTest, SkipsFieldsOfALaterVersion) {
   EXPECT_TRUE(contact.tcp.empty());
 }
 
-TEST(ContactTest, RefusesWhatIsNone) {
+TEST(ContactTest, RefusesMalformedContacts) {
   for (const char* text :
        {"", "v1", "v2;id=00", "id=00", "v1;id=", "v1;id=00;tcp=", "v1;id=00;tcp=1.2.3.4", "v1;id=00;tcp=1.2.3.4:0",
         "v1;id=00;tcp=1.2.3.4:70000", "v1;id=00;tcp=1.2.3.4:5x", "v1;id=00;tcp=localhost:5", "v1;id=00;tcp=[::1:5"}) {
@@ -44,7 +44,7 @@ TEST(ContactTest, RefusesWhatIsNone) {
   }
 }
 
-TEST(ContactTest, NoTwoIdsAreAlike) {
+TEST(ContactTest, IdsAreUnique) {
   EXPECT_EQ(random_id().size(), 32u);
   EXPECT_NE(random_id(), random_id());
 }

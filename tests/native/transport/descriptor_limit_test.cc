@@ -50,7 +50,7 @@ TEST(DescriptorLimit, IsRaisedForAWorldThatNeedsMore) {
   });
 }
 
-TEST(DescriptorLimit, ThatIsTooLowIsAnErrorWithWhatToDo) {
+TEST(DescriptorLimit, LimitThatIsTooLowIsErrorWithNextStep) {
   in_child([] {
     set_limit(100, 100);
     try {
@@ -64,7 +64,7 @@ TEST(DescriptorLimit, ThatIsTooLowIsAnErrorWithWhatToDo) {
   });
 }
 
-TEST(DescriptorLimit, IsNoMatterToWorldsThatForm) {
+TEST(DescriptorLimit, WorldFormsWithLowSoftLimit) {
   in_child([] {
     set_limit(static_cast<rlim_t>(open_descriptors()) + 40, limit_of_open_files().rlim_max);
     Workers workers(Wiring::kShm, 5);

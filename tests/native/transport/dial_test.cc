@@ -148,7 +148,7 @@ class DialTest : public ::testing::Test {
   std::optional<Dial> dial_;
 };
 
-TEST_F(DialTest, TakesTheMostPreferredOfThoseThatAnswer) {
+TEST_F(DialTest, TakesMostPreferredAddressThatAnswers) {
   add(Door::Manner::kAnswers);
   add(Door::Manner::kAnswers);
   begin();
@@ -158,7 +158,7 @@ TEST_F(DialTest, TakesTheMostPreferredOfThoseThatAnswer) {
   EXPECT_EQ(dial_->next_turn_ns(), INT64_MAX);
 }
 
-TEST_F(DialTest, WaitsForABetterOneThatIsUnderWay) {
+TEST_F(DialTest, WaitsForBetterRouteThatIsUnderWay) {
   Door& better = add(Door::Manner::kSilent);
   add(Door::Manner::kAnswers);
   add(Door::Manner::kAnswers);
@@ -171,7 +171,7 @@ TEST_F(DialTest, WaitsForABetterOneThatIsUnderWay) {
   EXPECT_EQ(reached(19 * kMs), to_text(addresses_[0]));
 }
 
-TEST_F(DialTest, LosesNoMoreThanTheGraceWherePacketsAreDropped) {
+TEST_F(DialTest, DroppedPacketsCostNoMoreThanGracePeriod) {
   const Abyss abyss;
   addresses_.push_back(abyss.address());
   add(Door::Manner::kSilent);
@@ -188,7 +188,7 @@ TEST_F(DialTest, LosesNoMoreThanTheGraceWherePacketsAreDropped) {
   EXPECT_EQ(reached(20 * kMs), to_text(addresses_[2]));
 }
 
-TEST_F(DialTest, DoesNotWaitForOneThatIsLessPreferred) {
+TEST_F(DialTest, DoesNotWaitForLessPreferredRoute) {
   add(Door::Manner::kAnswers);
   add(Door::Manner::kSilent);
   begin();
@@ -198,7 +198,7 @@ TEST_F(DialTest, DoesNotWaitForOneThatIsLessPreferred) {
   EXPECT_EQ(reached(0), to_text(addresses_[0]));
 }
 
-TEST_F(DialTest, DoesNotWaitForOneThatIsRefused) {
+TEST_F(DialTest, DoesNotWaitForRefusedRoute) {
   addresses_.push_back(ip_address("127.0.0.1", 1));
   add(Door::Manner::kAnswers);
   begin();
@@ -206,7 +206,7 @@ TEST_F(DialTest, DoesNotWaitForOneThatIsRefused) {
   EXPECT_EQ(reached(0), to_text(addresses_[1]));
 }
 
-TEST_F(DialTest, GivesABetterOneTwiceTheTimeOfTheFirst) {
+TEST_F(DialTest, BetterRouteGetsTwiceTheTimeOfTheFirst) {
   add(Door::Manner::kSilent);
   add(Door::Manner::kAnswers);
   begin(100 * kMs);
@@ -215,7 +215,7 @@ TEST_F(DialTest, GivesABetterOneTwiceTheTimeOfTheFirst) {
   EXPECT_EQ(dial_->next_turn_ns(), (160 + 2 * 60) * kMs);
 }
 
-TEST_F(DialTest, GivesABetterOneNoMoreThanAFifthOfASecond) {
+TEST_F(DialTest, BetterRouteGetsAtMostAFifthOfASecond) {
   add(Door::Manner::kSilent);
   add(Door::Manner::kAnswers);
   begin();
@@ -225,7 +225,7 @@ TEST_F(DialTest, GivesABetterOneNoMoreThanAFifthOfASecond) {
 }
 
 // As a worker does that was in an earlier generation a moment ago.
-TEST_F(DialTest, WaitsForABetterOneThatWillBeTriedAgain) {
+TEST_F(DialTest, WaitsForBetterRouteThatWillBeRetried) {
   Door& better = add(Door::Manner::kShuts);
   add(Door::Manner::kAnswers);
   begin();
@@ -240,7 +240,7 @@ TEST_F(DialTest, WaitsForABetterOneThatWillBeTriedAgain) {
   EXPECT_EQ(reached(2 * kMs), to_text(addresses_[0]));
 }
 
-TEST_F(DialTest, TriesTheOthersWhenTheChosenOneFails) {
+TEST_F(DialTest, TriesOtherRoutesWhenChosenOneFails) {
   Door& better = add(Door::Manner::kAnswers);
   add(Door::Manner::kAnswers);
   begin();

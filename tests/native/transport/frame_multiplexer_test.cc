@@ -1,4 +1,4 @@
-// The frame multiplexer over links that count how often they are looked at.
+// The frame multiplexer over links that count how often they are polled.
 #include "transport/frame_multiplexer.h"
 
 #include <gtest/gtest.h>
@@ -80,7 +80,7 @@ class FakeMesh : public Mesh {
 class Multiplexer : public ::testing::Test {
  protected:
   void count_mail() { mesh_.arena(0)->header().mail.fetch_add(1); }
-  // Looks a hundred times; the looks at this peer's link meanwhile.
+  // Polls a hundred times, and returns how often this peer's link was polled.
   int looks_at(int peer) {
     FakeLink& link = mesh_.links[static_cast<size_t>(peer)];
     link.looks = 0;
@@ -93,8 +93,8 @@ class Multiplexer : public ::testing::Test {
   FrameMultiplexer frames_{mesh_, WaitPolicy{}};
 };
 
-TEST_F(Multiplexer, LooksAtNoLinkWithoutMail) {
-  looks_at(1);  // the first look is at all links
+TEST_F(Multiplexer, DoesNotPollLinksWithoutMail) {
+  looks_at(1);  // the first time, all links are polled
   EXPECT_EQ(looks_at(1), 0);
   count_mail();
   EXPECT_EQ(looks_at(1), 1);
@@ -125,7 +125,7 @@ TEST_F(Multiplexer, TakesDataThatCameBeforeItsMemoryWasPosted) {
   EXPECT_EQ(value, 0x01010101U);
 }
 
-TEST_F(Multiplexer, SendsTheRestWhenThereIsRoomWithoutMail) {
+TEST_F(Multiplexer, SendsRestWhenThereIsRoomAlsoWithoutMail) {
   mesh_.links[2].room = 10;
   frames_.post(2, base::Bytes(100));
   looks_at(1);
@@ -136,7 +136,7 @@ TEST_F(Multiplexer, SendsTheRestWhenThereIsRoomWithoutMail) {
   EXPECT_EQ(looks_at(1), 0) << "nothing waits for room any more";
 }
 
-TEST(MultiplexerWithoutMail, LooksAtEachLinkEachTime) {
+TEST(MultiplexerWithoutMail, PollsEachLinkEachTime) {
   FakeMesh mesh;
   mesh.links[4].with_mail = false;
   FrameMultiplexer frames(mesh, WaitPolicy{});

@@ -9,7 +9,7 @@ namespace {
 
 class Generations : public ::testing::TestWithParam<Wiring> {};
 
-TEST_P(Generations, FollowEachOtherWithFewerMoreAndOtherMembers) {
+TEST_P(Generations, NextWorldMayHaveFewerMoreAndOtherMembers) {
   Workers workers(GetParam(), 5);
   const std::vector<std::vector<int>> worlds = {{0, 1, 2, 3}, {0, 2, 3}, {3, 2, 0, 4}, {4}, {1, 4}, {0, 1, 2, 3, 4}};
   for (uint64_t generation = 1; generation <= 20; ++generation) {
@@ -27,7 +27,7 @@ TEST_P(Generations, FollowEachOtherWithFewerMoreAndOtherMembers) {
   }
 }
 
-TEST_P(Generations, LeaveNoDescriptorsBehind) {
+TEST_P(Generations, EndedWorldsKeepNoDescriptors) {
   Workers workers(GetParam(), 4);
   workers.form(1);
   const int before = open_descriptors();
@@ -38,7 +38,7 @@ TEST_P(Generations, LeaveNoDescriptorsBehind) {
 }
 
 // A worker ends its world without a word when others are already waiting for it in the next one.
-TEST_P(Generations, StartWhileSomeAreStillInTheLast) {
+TEST_P(Generations, NextWorldStartsWhileSomeWorkersAreStillInLastOne) {
   Workers workers(GetParam(), 3);
   auto meshes = workers.form(1);
   meshes[0]->world_status().revoke({2, Sign::kRevoked, "rank 2 was taken out of the world"});
@@ -61,7 +61,7 @@ INSTANTIATE_TEST_SUITE_P(All, Generations, ::testing::ValuesIn(kAllWirings),
                          [](const auto& info) { return name_of(info.param); });
 
 // A worker that is left out but still runs has our memory: it must not reach what we use from now on.
-TEST(Fence, KeepsAWorkerThatWasLeftOutAwayFromOurMemory) {
+TEST(Fence, ExcludedWorkerCannotReachMemory) {
   Workers workers(Wiring::kShm, 3);
   auto meshes = workers.form(1);
   auto* const tensor = static_cast<std::byte*>(workers.endpoint(0).arena().allocate(8192));
@@ -83,7 +83,7 @@ TEST(Fence, KeepsAWorkerThatWasLeftOutAwayFromOurMemory) {
 }
 
 // With no worker left that could write to it, the memory stays as it is: touching it anew would cost.
-TEST(Fence, SparesMemoryThatOnlyMembersAndTheDeadHave) {
+TEST(Fence, MemoryStaysIfOnlyMembersAndDeadWorkersHaveIt) {
   Workers workers(Wiring::kShm, 3);
   auto meshes = workers.form(1);
   const int memory = workers.endpoint(0).arena().fd();
@@ -94,7 +94,7 @@ TEST(Fence, SparesMemoryThatOnlyMembersAndTheDeadHave) {
   EXPECT_EQ(workers.endpoint(0).arena().fd(), memory);
 }
 
-TEST(FormTest, RefusesAWorldThatCannotBe) {
+TEST(FormTest, RefusesInvalidWorlds) {
   Workers workers(Wiring::kShm, 2);
   const auto deadline = base::Deadline::after_seconds(kPatience);
   const auto code_of = [&](const World& world) {
@@ -115,7 +115,7 @@ TEST(FormTest, RefusesAWorldThatCannotBe) {
   EXPECT_EQ(code_of(alone), base::Code::kInvalidArgument);  // the last one still lives
 }
 
-TEST(EndpointTest, SaysWhichAddressCannotBeListenedOn) {
+TEST(EndpointTest, ErrorNamesAddressThatCannotBeListenedOn) {
   for (const char* address : {"192.0.2.1", "0.0.0.0", "::", "0:0::0", "fe80::1", "not an address"}) {
     EndpointSettings settings = settings_for(Wiring::kShm);
     settings.listen_addresses = {address};

@@ -34,7 +34,7 @@ std::vector<base::Bytes> converse(Handshake& one, Handshake& other) {
   return said;
 }
 
-TEST(HandshakeTest, ProvesBothToEachOther) {
+TEST(HandshakeTest, BothSidesAreProven) {
   Handshake one = connector();
   Handshake other = acceptor();
   converse(one, other);
@@ -46,7 +46,7 @@ TEST(HandshakeTest, ProvesBothToEachOther) {
   EXPECT_EQ(other.wanted(), 0u);
 }
 
-TEST(HandshakeTest, TellsBothThatTheSecretsDiffer) {
+TEST(HandshakeTest, DifferentSecretsAreReportedOnBothSides) {
   Handshake one = connector("another secret");
   Handshake other = acceptor();
   const auto disbelief = one.feed(other.feed(one.first()));
@@ -58,7 +58,7 @@ TEST(HandshakeTest, TellsBothThatTheSecretsDiffer) {
   EXPECT_EQ(other.refusal(), Refusal::kSecret);
 }
 
-TEST(HandshakeTest, RefusesWhatIsNotForItWithoutAWord) {
+TEST(HandshakeTest, HelloForOthersIsRefusedWithoutAnswer) {
   const auto refusal_of = [](const Hello& hello) {
     Handshake one = Handshake::connecting(kSecret, hello);
     Handshake other = acceptor();
@@ -121,7 +121,7 @@ TEST(HandshakeTest, NoticesEveryChangedBit) {
   }
 }
 
-TEST(HandshakeTest, RefusesWhatWasSaidBefore) {
+TEST(HandshakeTest, ReplayedMessagesAreRefused) {
   Handshake one = connector();
   Handshake other = acceptor();
   const auto said = converse(one, other);
@@ -138,7 +138,7 @@ TEST(HandshakeTest, RefusesWhatWasSaidBefore) {
   EXPECT_EQ(anew.refusal(), Refusal::kSecret);
 }
 
-TEST(HandshakeTest, RefusesItsOwnWordsSentBack) {
+TEST(HandshakeTest, ReflectedMessagesAreRefused) {
   Handshake one = connector();
   const auto hello = one.first();
   one.feed(std::span(hello).first(one.wanted()));
@@ -150,7 +150,7 @@ TEST(HandshakeTest, RefusesItsOwnWordsSentBack) {
   EXPECT_EQ(other.refusal(), Refusal::kSecret);
 }
 
-TEST(HandshakeTest, NoTwoAreAlike) {
+TEST(HandshakeTest, HandshakesDiffer) {
   EXPECT_NE(connector().first(), connector().first());
   const auto hello = connector().first();
   EXPECT_NE(acceptor().feed(hello), acceptor().feed(hello));

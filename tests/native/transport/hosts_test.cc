@@ -21,7 +21,7 @@ TEST(HostsTest, AreNamedAfterTheirLowestRank) {
   EXPECT_EQ(group_hosts(sharing_of({3, 1, 3, 1, 2})), std::vector<int>({0, 1, 0, 1, 4}));
 }
 
-TEST(HostsTest, HoldOnlyRanksThatAllShareWithEachOther) {
+TEST(HostsTest, AllRanksOfHostShareMemoryWithEachOther) {
   Sharing shares = sharing_of({0, 0, 0, 0});
   shares[0][2] = shares[2][0] = false;
   EXPECT_EQ(group_hosts(shares), std::vector<int>({0, 0, 2, 0}));
@@ -30,7 +30,7 @@ TEST(HostsTest, HoldOnlyRanksThatAllShareWithEachOther) {
 }
 
 // One search for a rank looks at no host further than at the first member that does not share.
-TEST(HostsTest, OfALargeWorldAreFoundWithoutLookingAtEachPairForEachRank) {
+TEST(HostsTest, LargeWorldTakesFewComparisons) {
   std::vector<int> expected(4096);
   for (size_t rank = 0; rank < expected.size(); ++rank) {
     expected[rank] = static_cast<int>(rank % 512);
@@ -38,7 +38,7 @@ TEST(HostsTest, OfALargeWorldAreFoundWithoutLookingAtEachPairForEachRank) {
   EXPECT_EQ(group_hosts(sharing_of(expected)), expected);
 }
 
-TEST(HostsTest, RowsComeBackAsTheyWere) {
+TEST(HostsTest, RowsAreSameAfterParsing) {
   for (const size_t size : {1u, 7u, 8u, 9u, 64u}) {
     std::vector<bool> row(size);
     for (size_t i = 0; i < size; i += 3) {

@@ -89,7 +89,7 @@ TEST(LifelineTest, BreaksWhenItsProcessDies) {
   EXPECT_TRUE(has_died(holder.memory->view()));
 }
 
-TEST(LifelineTest, ShowsADeathToAllWhoWatch) {
+TEST(LifelineTest, ShowsDeathToAllWatchers) {
   Holder holder;
   std::atomic<int> seen{0};
   std::vector<std::unique_ptr<PeerDeathWatcher>> watchers;
@@ -100,7 +100,7 @@ TEST(LifelineTest, ShowsADeathToAllWhoWatch) {
   EXPECT_TRUE(eventually([&] { return seen == 8; }));
 }
 
-TEST(LifelineTest, ShowsADeathThatCameBefore) {
+TEST(LifelineTest, ShowsEarlierDeath) {
   Holder holder;
   holder.kill();
   std::atomic<int> seen{0};
@@ -108,7 +108,7 @@ TEST(LifelineTest, ShowsADeathThatCameBefore) {
   EXPECT_TRUE(eventually([&] { return seen == 1; }));
 }
 
-TEST(LifelineTest, LetGoInGoodOrderIsNoDeath) {
+TEST(LifelineTest, ReleaseInGoodOrderIsNotDeath) {
   const Arena arena(kArenaBytes);
   auto lifeline = std::make_unique<Lifeline>(arena.view());
   std::atomic<int> seen{0};
@@ -119,14 +119,14 @@ TEST(LifelineTest, LetGoInGoodOrderIsNoDeath) {
   EXPECT_FALSE(has_died(arena.view()));
 }
 
-TEST(LifelineTest, ThatNobodyHoldsIsNoDeath) {
+TEST(LifelineTest, LifelineWithoutHolderIsNotDeath) {
   const Arena arena(kArenaBytes);
   std::atomic<int> seen{0};
   std::make_unique<PeerDeathWatcher>(map(arena), [&] { ++seen; }).reset();
   EXPECT_EQ(seen, 0);
 }
 
-TEST(LifelineTest, IsLeftAloneByWatchersThatEnd) {
+TEST(LifelineTest, EndOfWatcherDoesNotChangeIt) {
   const Arena arena(kArenaBytes);
   const Lifeline lifeline(arena.view());
   std::atomic<int> seen{0};
@@ -137,7 +137,7 @@ TEST(LifelineTest, IsLeftAloneByWatchersThatEnd) {
   EXPECT_EQ(seen, 0);
 }
 
-TEST(LifelineTest, GoesOnInMemoryThatIsRenewed) {
+TEST(LifelineTest, WorksInRenewedMemory) {
   Holder holder(/*renews=*/true);
   std::atomic<int> seen{0};
   const PeerDeathWatcher watcher(holder.renewed, [&] { ++seen; });

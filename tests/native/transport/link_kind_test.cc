@@ -36,7 +36,7 @@ TEST(LinkKinds, HaveNamesThatDifferAndASentence) {
   EXPECT_EQ(names, (std::set<std::string_view>{"shm", "tcp"}));
 }
 
-TEST(LinkKinds, FollowFromWhatTheControlConnectionGoesOver) {
+TEST(LinkKinds, DependOnTypeOfControlConnection) {
   const Contact self = contact("a", "one");
   const Contact peer = contact("a", "two");
   EXPECT_EQ(kind_of_link(self, peer, true).name, "shm");
@@ -45,7 +45,7 @@ TEST(LinkKinds, FollowFromWhatTheControlConnectionGoesOver) {
   EXPECT_FALSE(kind_named("tcp").shares_memory);
 }
 
-TEST(LinkKinds, SharedMemoryIsTriedByThoseWhoBothHaveItUnderOneHostKey) {
+TEST(LinkKinds, SharedMemoryIsTriedIfBothHaveItAndSameHostKey) {
   const auto addresses = kind_named("shm").addresses;
   const Contact self = contact("a", "one");
   EXPECT_EQ(addresses(self, contact("a", "two")).size(), 1u);

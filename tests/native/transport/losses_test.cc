@@ -15,7 +15,7 @@ bool all_revoked(const std::vector<std::unique_ptr<Mesh>>& meshes, int but = -1)
   });
 }
 
-TEST_P(Losses, ARevokeReachesEveryoneUnchanged) {
+TEST_P(Losses, RevocationReachesAllRanksUnchanged) {
   Workers workers(GetParam(), 5);
   const auto meshes = workers.form();
   const auto began = base::now_ns();
@@ -30,7 +30,7 @@ TEST_P(Losses, ARevokeReachesEveryoneUnchanged) {
   }
 }
 
-TEST_P(Losses, ARevokeWakesASleepingEngine) {
+TEST_P(Losses, RevocationWakesSleepingEngine) {
   Workers workers(GetParam(), 2);
   const auto meshes = workers.form();
   meshes[1]->doorbell().prepare_sleep(Sleep::kMidway);
@@ -39,7 +39,7 @@ TEST_P(Losses, ARevokeWakesASleepingEngine) {
   EXPECT_TRUE(eventually([&] { return workers.endpoint(1).arena().view().header().sleeping.load() == 0; }));
 }
 
-TEST_P(Losses, LongCausesAreCut) {
+TEST_P(Losses, LongCausesAreTruncated) {
   Workers workers(GetParam(), 2);
   const auto meshes = workers.form();
   meshes[0]->world_status().revoke({1, Sign::kRevoked, std::string(100'000, 'x')});
@@ -47,9 +47,9 @@ TEST_P(Losses, LongCausesAreCut) {
   EXPECT_EQ(meshes[1]->world_status().cause()->text, std::string(1024, 'x'));
 }
 
-// Each survivor looks at its links all the time, and leaves as soon as it hears of the end. So there are many
-// closing connections, and only one of them is the lost worker's.
-TEST_P(Losses, AllBlameTheOneThatWasLostAndNoneThatLeftAfterIt) {
+// Each survivor polls its links all the time, and leaves as soon as it hears of the end. So many connections close, and
+// only one of them is the lost worker's.
+TEST_P(Losses, AllBlameLostWorkerAndNoneThatLeftAfterIt) {
   Workers workers(GetParam(), 5);
   for (uint64_t generation = 1; generation <= 15; ++generation) {
     auto meshes = workers.form(generation);
@@ -75,14 +75,15 @@ TEST_P(Losses, AllBlameTheOneThatWasLostAndNoneThatLeftAfterIt) {
   }
 }
 
-TEST_P(Losses, AGoodbyeIsNoLoss) {
+TEST_P(Losses, GoodbyeIsNotLoss) {
   Workers workers(GetParam(), 4);
   auto meshes = workers.form();
   std::byte byte{5};
   EXPECT_EQ(meshes[3]->link(0).try_send({&byte, 1}), 1u);
   meshes[3]->say_goodbye();
   meshes[3].reset();
-  // What he sent before he left can still be had; then there is nothing, and no end of the world.
+  // Data that the peer sent before it left can still be received; then there is nothing more, and the world does not
+  // end.
   byte = std::byte{0};
   EXPECT_TRUE(eventually([&] { return meshes[0]->link(3).try_recv({&byte, 1}) == 1; }));
   EXPECT_EQ(byte, std::byte{5});
@@ -99,7 +100,7 @@ TEST_P(Losses, AGoodbyeIsNoLoss) {
   }
 }
 
-TEST_P(Losses, WhoHasPartedHearsOfNoLoss) {
+TEST_P(Losses, WorkerThatHasLeftReportsNoLoss) {
   Workers workers(GetParam(), 3);
   auto meshes = workers.form();
   meshes[0]->say_goodbye();

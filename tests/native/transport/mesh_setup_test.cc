@@ -15,7 +15,7 @@ class Worlds : public ::testing::TestWithParam<std::tuple<Wiring, int>> {
   }
 };
 
-TEST_P(Worlds, KnowWhoSharesAHost) {
+TEST_P(Worlds, RanksKnowTheirHosts) {
   Workers workers(wiring(), size());
   const auto meshes = workers.form();
   for (const auto& mesh : meshes) {
@@ -57,7 +57,7 @@ TEST_P(Worlds, SeeEachOthersArenas) {
   }
 }
 
-TEST_P(Worlds, LiveUntilTheyPart) {
+TEST_P(Worlds, LiveUntilRanksLeave) {
   Workers workers(wiring(), size());
   auto meshes = workers.form();
   for (const auto& mesh : meshes) {
@@ -75,7 +75,7 @@ INSTANTIATE_TEST_SUITE_P(All, Worlds,
                            return name_of(std::get<0>(info.param)) + "_" + std::to_string(std::get<1>(info.param));
                          });
 
-TEST(Describe, NamesWhatLinksTheWorkers) {
+TEST(Describe, NamesKindsOfLinks) {
   EXPECT_EQ(Workers(Wiring::kShm, 1).form().front()->describe(), "alone");
   EXPECT_EQ(Workers(Wiring::kShm, 2).form().front()->describe(), "shm");
   EXPECT_EQ(Workers(Wiring::kTcp6, 2).form().front()->describe(), "tcp");
@@ -89,7 +89,7 @@ TEST(Describe, NamesTheRouteToEachRank) {
   EXPECT_EQ(meshes[0]->describe_route(1), "127.0.0.1 -> 127.0.0.1");
 }
 
-TEST(Wake, WakesASleeperWhoSharesMemory) {
+TEST(Wake, WakesSleepingWorkerWithSharedMemory) {
   Workers workers(Wiring::kShm, 2);
   const auto meshes = workers.form();
   Doorbell& doorbell = meshes[1]->doorbell();

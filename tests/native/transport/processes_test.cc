@@ -63,7 +63,7 @@ class Line {
   bool closed_ = false;
 };
 
-// What a worker process does: obeys lines, and tells when its world is revoked.
+// A worker process: it obeys lines, and reports when its world is revoked.
 class WorkerMain {
  public:
   WorkerMain(Line line, Wiring wiring, int index, double deadline) : line_(std::move(line)) {
@@ -208,7 +208,7 @@ void order_to_form(const Processes& processes, const std::vector<int>& members, 
   }
 }
 
-// What became of an order to form. A worker that was not told yet may notice that others have left the last world.
+// The outcome of an order to form. A worker that was not told yet may notice that others have left the last world.
 std::string outcome(const Process& process) {
   auto heard = process.line->hear(kPatience);
   while (heard.has_value() && heard->starts_with("revoked")) {
@@ -239,7 +239,7 @@ void signal_while_forming(const Processes& processes, uint64_t generation, int n
   }
 }
 
-// All of them say that the world was revoked, with this rank and text. Gives when the last of them knew.
+// Checks that all of them report that the world was revoked, with this rank and text. Returns when the last one knew.
 int64_t expect_loss(const Processes& processes, const std::vector<int>& survivors, int lost, Sign sign,
                     int64_t since_ns) {
   int64_t last_ns = since_ns;
@@ -270,7 +270,7 @@ int sockets_of(const std::string& pid) {
   }));
 }
 
-// A zombie, or not there any more.
+// Whether it is a zombie, or no longer exists.
 bool has_ended(int pid) {
   std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
   std::string number;
@@ -282,7 +282,7 @@ bool has_ended(int pid) {
 
 class KilledWorkers : public ::testing::TestWithParam<Wiring> {};
 
-TEST_P(KilledWorkers, AreNamedByAllAndTheOthersGoOn) {
+TEST_P(KilledWorkers, AreNamedByAllSurvivorsWhichGoOn) {
   const auto processes = start(GetParam(), 4);
   form(processes, {0, 1, 2, 3}, 1);
   const int64_t killed = base::now_ns();
@@ -296,7 +296,7 @@ TEST_P(KilledWorkers, AreNamedByAllAndTheOthersGoOn) {
   form(processes, {3, 1}, 3);
 }
 
-TEST_P(KilledWorkers, AreNoticedAlthoughAChildTheyForkedLives) {
+TEST_P(KilledWorkers, AreNoticedWhileTheirForkedChildLives) {
   const auto processes = start(GetParam(), 2);
   form(processes, {0, 1}, 1);
   processes[1]->line->say("fork");
@@ -309,7 +309,7 @@ TEST_P(KilledWorkers, AreNoticedAlthoughAChildTheyForkedLives) {
   ::kill(std::stoi(child), SIGKILL);
 }
 
-TEST_P(KilledWorkers, WhoAreOnlyStoppedAreSilent) {
+TEST_P(KilledWorkers, StoppedWorkersAreReportedAsSilent) {
   const auto processes = start(GetParam(), 4, 2.0);  // longer than a busy machine silences a worker
   form(processes, {0, 1, 2, 3}, 1);
   const int64_t stopped = base::now_ns();
@@ -322,7 +322,7 @@ TEST_P(KilledWorkers, WhoAreOnlyStoppedAreSilent) {
   form(processes, {3, 0, 1, 2}, 3);
 }
 
-TEST_P(KilledWorkers, WhoSaidGoodbyeAreNoLoss) {
+TEST_P(KilledWorkers, DeathAfterGoodbyeIsNotLoss) {
   const auto processes = start(GetParam(), 3);
   form(processes, {0, 1, 2}, 1);
   processes[1]->line->say("part");
@@ -334,7 +334,7 @@ TEST_P(KilledWorkers, WhoSaidGoodbyeAreNoLoss) {
   expect_loss(processes, {0}, 2, Sign::kClosed, killed);
 }
 
-TEST_P(KilledWorkers, AreNotMistakenForChildrenTheyForkedThatEnd) {
+TEST_P(KilledWorkers, EndOfForkedChildIsNotLoss) {
   const auto processes = start(GetParam(), 2);
   form(processes, {0, 1}, 1);
   processes[1]->line->say("fork");
@@ -350,7 +350,7 @@ TEST_P(KilledWorkers, AreNotMistakenForChildrenTheyForkedThatEnd) {
 
 // The kernel closes the sockets of a process, and its pipes, when it has torn down its memory; the workers of its host
 // know before.
-TEST_P(KilledWorkers, AreNoticedLongBeforeTheirSocketsCloseWhereMemoryIsShared) {
+TEST_P(KilledWorkers, AreNoticedBeforeTheirSocketsCloseIfMemoryIsShared) {
   if (GetParam() == Wiring::kTcp4 || GetParam() == Wiring::kTcp6) {
     GTEST_SKIP() << "only workers of one host notice that early";
   }
@@ -388,7 +388,7 @@ int mapped_arenas(int pid) {
 }
 
 // As above, several times too; but one worker never comes, so the world is still being formed.
-TEST(KilledInShm, AreNoticedBeforeTheirSocketsCloseWhileAWorldForms) {
+TEST(KilledInShm, AreNoticedBeforeTheirSocketsCloseWhileWorldForms) {
   bool early = false;
   for (int attempt = 0; attempt < 5 && !early; ++attempt) {
     const auto processes = start(Wiring::kShm, 5);
@@ -418,7 +418,7 @@ TEST(KilledInShm, AreNoticedBeforeTheirSocketsCloseWhileAWorldForms) {
 
 // Of two neighbours that die together, the cyclic watch of a host shows one; whichever that is, the other one is seen
 // by its sockets.
-TEST_P(KilledWorkers, MayBeSeveralAtOnce) {
+TEST_P(KilledWorkers, SeveralDeathsAtOnceAreNoticed) {
   const auto processes = start(GetParam(), 4);
   form(processes, {0, 1, 2, 3}, 1);
   for (const int killed : {1, 2}) {
@@ -432,7 +432,7 @@ TEST_P(KilledWorkers, MayBeSeveralAtOnce) {
   form(processes, {3, 0}, 2);
 }
 
-TEST_P(KilledWorkers, WhileAWorldFormsAreMissedByAll) {
+TEST_P(KilledWorkers, DeathWhileWorldFormsIsReportedByAll) {
   for (const useconds_t after_us : {0, 500, 1000, 2000, 4000}) {
     const auto processes = start(GetParam(), 4);
     signal_while_forming(processes, 1, SIGKILL, after_us);
@@ -440,7 +440,7 @@ TEST_P(KilledWorkers, WhileAWorldFormsAreMissedByAll) {
   }
 }
 
-TEST_P(KilledWorkers, WhoStopWhileAWorldFormsAreMissedByAllAndComeBack) {
+TEST_P(KilledWorkers, WorkerStoppedWhileWorldFormsIsReportedByAllAndComesBack) {
   const auto processes = start(GetParam(), 4);
   uint64_t generation = 0;
   for (const useconds_t after_us : {0, 500, 1000, 2000, 4000}) {

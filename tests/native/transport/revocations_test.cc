@@ -118,7 +118,7 @@ class Revocations : public ::testing::TestWithParam<std::tuple<Wiring, int>> {
   std::vector<int> members_;
 };
 
-TEST_P(Revocations, EndTheWaitForARankThatNeverComes) {
+TEST_P(Revocations, EndWaitForRankThatNeverComes) {
   uint64_t generation = 0;
   for (const int missing : {0, size() / 2, size() - 1}) {
     for (const int after_ms : {0, 30}) {
@@ -133,7 +133,7 @@ TEST_P(Revocations, EndTheWaitForARankThatNeverComes) {
   }
 }
 
-TEST_P(Revocations, MayComeAtAnyTimeOfTheForming) {
+TEST_P(Revocations, EndFormationAtAnyTime) {
   std::mt19937 random(1);
   std::uniform_int_distribution<int> up_to_us(0, 1'000 * size());
   uint64_t generation = 0;
@@ -152,7 +152,7 @@ TEST_P(Revocations, MayComeAtAnyTimeOfTheForming) {
   expect_to_form(++generation);
 }
 
-TEST_P(Revocations, OfAnEarlierWorldAreLate) {
+TEST_P(Revocations, OfEarlierWorldHaveNoEffect) {
   expect_to_form(1);
   const int last = size() - 1;
   auto candidates = start_without(last, 2);
@@ -190,7 +190,7 @@ TEST_P(Revocations, OfAWorldThatHasFormedEndIt) {
   }
 }
 
-TEST_P(Revocations, OfAWorldThatOneHasLeftStayWithIt) {
+TEST_P(Revocations, OfWorldThatWasLeftHaveNoEffectOnNextOne) {
   auto meshes = workers_.form(members_, 1);
   meshes[0]->say_goodbye();
   workers_.endpoint(0).revoke(1, loss_of(0));
@@ -217,7 +217,7 @@ TEST(RevocationsOfOne, EndAWorldOfOne) {
 }
 
 // Something accepts connections there and sends nothing: the waits are those of handshakes.
-TEST(RevocationsOfOne, EndTheWaitForAnAnswer) {
+TEST(RevocationsOfOne, EndWaitForHandshake) {
   Workers workers(Wiring::kTcp4, 2);
   const Listener mute = listen_on(ip_address("127.0.0.1", 0));
   Contact contact = parse_contact(workers.endpoint(0).contact());

@@ -11,7 +11,7 @@
 namespace farandole::transport {
 namespace {
 
-TEST(RingBufferTest, TakesWhatFitsAndSaysWhenRoomWasMade) {
+TEST(RingBufferTest, TakesWhatFitsAndReportsFreedRoom) {
   const auto buffer = std::make_unique<RingBuffer>();
   std::vector<std::byte> bytes(RingBuffer::kCapacity, std::byte{1});
   EXPECT_EQ(buffer->put(std::span(bytes).first(10)), 10u);

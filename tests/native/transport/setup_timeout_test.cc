@@ -7,7 +7,7 @@
 namespace farandole::transport {
 namespace {
 
-TEST(SetupTimeout, NamesThoseThatDidNotComeAndWhatIsKnownOfThem) {
+TEST(SetupTimeout, NamesMissingRanksAndTheirProgress) {
   const base::Error error = setup_timeout(3, 0,
                                           {{.rank = 1, .linked = true, .refusal = Refusal::kSecret},
                                            {.rank = 2, .linked = false, .refusal = Refusal::kOtherWorld},
@@ -20,7 +20,7 @@ TEST(SetupTimeout, NamesThoseThatDidNotComeAndWhatIsKnownOfThem) {
             "reached from here");
 }
 
-TEST(SetupTimeout, NamesThoseThatWaitWhenAllAreLinkedHere) {
+TEST(SetupTimeout, NamesWaitingRanksIfAllAreLinkedHere) {
   const base::Error error = setup_timeout(1, 0, {{.rank = 4, .linked = true}});
   EXPECT_EQ(error.lost_rank(), 4);
   EXPECT_EQ(std::string(error.what()),

@@ -66,7 +66,7 @@ Address door_of(const Endpoint& endpoint) {
   return contact.unix_name.empty() ? contact.tcp.front() : unix_address(contact.unix_name);
 }
 
-// Proves itself as a worker would, and gives the connection.
+// Proves itself as a worker would, and returns the connection.
 PrivateFd prove_as(const World& world, int from, int to, Channel channel, const Address& door) {
   Hello hello = hello_for(world, from, to);
   hello.channel = channel;
@@ -84,7 +84,7 @@ PrivateFd prove_as(const World& world, int from, int to, Channel channel, const 
   return attempt.take_fd();
 }
 
-// What became of a worker's form().
+// The outcome of a worker's form().
 struct Outcome {
   Code code = Code::kOk;
   int lost_rank = -1;
@@ -116,7 +116,7 @@ bool with_patience(const std::function<bool(double seconds, uint64_t generation)
 
 class Strangers : public ::testing::TestWithParam<Wiring> {};
 
-TEST_P(Strangers, HarmNobodyAndAreShownOut) {
+TEST_P(Strangers, AreRefusedAndDoNoHarm) {
   Workers workers(GetParam(), 2);
   const World world = workers.world({0, 1}, 0, 1);
   const Address door = door_of(workers.endpoint(0));
@@ -159,7 +159,7 @@ TEST_P(Strangers, HarmNobodyAndAreShownOut) {
   }
 }
 
-TEST_P(Strangers, AreDroppedWhenTheyComeInCrowds) {
+TEST_P(Strangers, OldestIsDroppedIfThereAreTooMany) {
   Workers workers(GetParam(), 2);
   const Address door = door_of(workers.endpoint(0));
   std::vector<Intruder> crowd;
@@ -187,7 +187,7 @@ TEST_P(Strangers, WithAnotherSecretAreNamed) {
       << "; " << outcomes[1].text;
 }
 
-TEST_P(Strangers, WhoWereToldOfAnotherWorldAreNamed) {
+TEST_P(Strangers, WithAnotherWorldAreNamed) {
   Workers workers(GetParam(), 3);
   std::vector<Outcome> outcomes(2);
   EXPECT_TRUE(with_patience([&](double seconds, uint64_t generation) {
@@ -202,7 +202,7 @@ TEST_P(Strangers, WhoWereToldOfAnotherWorldAreNamed) {
   })) << outcomes[0].text;
 }
 
-TEST_P(Strangers, WhoAreNotThereAreNamedByAll) {
+TEST_P(Strangers, MissingWorkersAreNamedByAll) {
   Workers workers(GetParam(), 4);
   std::vector<Outcome> outcomes(2);
   EXPECT_TRUE(with_patience([&](double seconds, uint64_t generation) {
@@ -220,7 +220,7 @@ TEST_P(Strangers, WhoAreNotThereAreNamedByAll) {
 }
 
 // The other one is late in the last generation; it must be waited for, and its old connections do no harm.
-TEST_P(Strangers, OfALaterGenerationAreMetThere) {
+TEST_P(Strangers, EarlyWorkerIsMetInItsGeneration) {
   Workers workers(GetParam(), 2);
   in_threads(2, [&](int rank) {
     if (rank == 0) {
@@ -240,8 +240,8 @@ TEST_P(Strangers, OfALaterGenerationAreMetThere) {
   });
 }
 
-// It had found out that somebody else is lost, say, before the other side's welcome came.
-TEST_P(Strangers, WhoCloseBeforeTheyKnowThatTheyAreProvenAreNotTakenForDead) {
+// For example, it has found out that another worker is lost before the other side's welcome came.
+TEST_P(Strangers, WorkerThatClosesBeforeItKnowsThatItIsProvenIsNotLost) {
   Workers workers(GetParam(), 2);
   in_threads(2, [&](int rank) {
     const World world = workers.world({0, 1}, rank, 1);
@@ -255,7 +255,7 @@ TEST_P(Strangers, WhoCloseBeforeTheyKnowThatTheyAreProvenAreNotTakenForDead) {
 INSTANTIATE_TEST_SUITE_P(All, Strangers, ::testing::Values(Wiring::kShm, Wiring::kTcp4, Wiring::kTcp6),
                          [](const auto& info) { return name_of(info.param); });
 
-TEST(Silence, IsPutUpWithForSomeSeconds) {
+TEST(Silence, UnprovenConnectionMayBeSilentForSomeSeconds) {
   Workers workers(Wiring::kShm, 2);
   Intruder silent(door_of(workers.endpoint(0)));
   in_threads(2, [&](int rank) {
@@ -267,7 +267,7 @@ TEST(Silence, IsPutUpWithForSomeSeconds) {
 }
 
 // A worker that was proven and closes is lost, and those that have met it and each other say so alike.
-TEST(Proven, AreLostWhenTheyClose) {
+TEST(Proven, ProvenWorkerIsLostWhenItCloses) {
   Workers workers(Wiring::kTcp4, 3);
   in_threads(3, [&](int rank) {
     const World world = workers.world({0, 1, 2}, rank, 1);
@@ -290,7 +290,7 @@ TEST(Proven, AreLostWhenTheyClose) {
 }
 
 // As between two network namespaces: the Unix socket is refused at once, and the network serves.
-TEST(Fallback, ToTcpWhenTheUnixSocketIsNotThere) {
+TEST(Fallback, ToTcpIfUnixSocketCannotBeReached) {
   Workers workers(Wiring::kTwoHosts, 3);  // 0 and 2 share a host and listen on TCP too
   std::vector<std::unique_ptr<Mesh>> meshes(2);
   in_threads(2, [&](int rank) {
@@ -306,8 +306,8 @@ TEST(Fallback, ToTcpWhenTheUnixSocketIsNotThere) {
   exchange_bytes(meshes, 3'001);
 }
 
-// Of several addresses the one that answers is taken; the others may refuse, or lead to somebody else.
-TEST(Fallback, ToTheAddressThatAnswers) {
+// Of several addresses, the one that answers is taken; the others may refuse, or lead to another process.
+TEST(Fallback, ToAddressThatAnswers) {
   Workers workers(Wiring::kTcp4, 2);
   const Listener deaf = listen_on(ip_address("127.0.0.1", 0));
   std::vector<std::unique_ptr<Mesh>> meshes(2);

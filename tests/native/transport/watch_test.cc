@@ -1,4 +1,4 @@
-// The watch thread by itself: what it reads and sends, between socket pairs whose other ends the test holds.
+// The watch thread alone: what it reads and sends, on socket pairs whose other ends the test holds.
 #include "transport/watch.h"
 
 #include <gtest/gtest.h>
