@@ -105,7 +105,10 @@ def test_fewer_workers_than_slots_start_exactly_that_many(horovodrun: Run) -> No
         (["-np", "0", "true"], "0 workers cannot be started"),
         (["-np", "1", "--cycle-time-ms", "-1", "true"], "cycle_time_ms=-1.0 must be >= 0"),
         (["-np", "1", "surely-no-such-program"], "no program 'surely-no-such-program'"),
-        (["-np", "1", "--start-timeout", "0", "true"], "start_timeout is 0.0, expected a number of seconds above 0"),
+        (
+            ["-np", "1", "--start-timeout", "0", "true"],
+            "--start-timeout is 0, but should be a number of seconds above 0",
+        ),
         (["-np", "1"], "no command to run"),
     ],
 )

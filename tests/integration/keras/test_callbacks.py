@@ -183,7 +183,7 @@ def test_metrics_may_be_arrays(world: World) -> None:
 
 
 def test_learning_rates_and_the_momentum_that_changes_with_them(world: World) -> None:
-    def run() -> tuple[list[float], list[float], list[float]]:
+    def run() -> tuple[list[float], ...]:
         import keras
 
         import farandole.keras as hvd
@@ -206,27 +206,38 @@ def test_learning_rates_and_the_momentum_that_changes_with_them(world: World) ->
         warm = rates_of(callbacks.LearningRateWarmupCallback(0.4, warmup_epochs=2, verbose=1), 3, adam(0.4))
         steps = rates_of(callbacks.LearningRateScheduleCallback(0.4, 0.5, start_epoch=1), 3, adam(0.4))
 
-        # One weight, whose gradient is always 1: without a change of the rate, the second step were longer by half.
-        model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1, use_bias=False)])
-        model.set_weights([keras.ops.convert_to_numpy(keras.ops.ones((1, 1)))])
-        sgd = keras.optimizers.SGD(1.0, momentum=0.5)
-        model.compile(hvd.DistributedOptimizer(sgd), lambda target, found: keras.ops.mean(found - target))
-        x = keras.ops.convert_to_numpy(keras.ops.ones((2, 1)))
-        places = []
-        falling = callbacks.LearningRateScheduleCallback(1.0, 0.1)
+        ramp = callbacks.LearningRateScheduleCallback(0.4, lambda epoch: 1 + epoch, end_epoch=2, staircase=False)
+        batches = rates_of(ramp, 3, adam(0.4))
 
-        class Place(keras.callbacks.Callback):
-            def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-                places.append(float(self.model.get_weights()[0][0, 0]))
+        def places_of(falling: Any) -> list[float]:
+            # One weight, whose gradient is always 1: without a change of the rate, the second step were longer by half.
+            model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1, use_bias=False)])
+            model.set_weights([keras.ops.convert_to_numpy(keras.ops.ones((1, 1)))])
+            sgd = keras.optimizers.SGD(1.0, momentum=0.5)
+            model.compile(hvd.DistributedOptimizer(sgd), lambda target, found: keras.ops.mean(found - target))
+            x = keras.ops.convert_to_numpy(keras.ops.ones((2, 1)))
+            places: list[float] = []
 
-        model.fit(x, x, batch_size=2, epochs=2, verbose=0, callbacks=[falling, Place()])
-        return warm, steps, places
+            class Place(keras.callbacks.Callback):
+                def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+                    places.append(float(self.model.get_weights()[0][0, 0]))
 
-    for warm, steps, places in world.run(run):
+            model.fit(x, x, batch_size=2, epochs=2, verbose=0, callbacks=[falling, Place()])
+            return places
+
+        places = places_of(callbacks.LearningRateScheduleCallback(1.0, 0.1))
+        kept = places_of(callbacks.LearningRateScheduleCallback(1.0, 0.1, momentum_correction=False))
+        return warm, steps, batches, places, kept
+
+    for warm, steps, batches, places, kept in world.run(run):
         assert warm == pytest.approx([0.25, 0.3, 0.35, 0.4, 0.4, 0.4])
         assert steps == pytest.approx([0.4, 0.4, 0.4, 0.4, 0.2, 0.2])
+        # Epochs with a fraction: 0, 0.5, 1 and 1.5; the rate then stays.
+        assert batches == pytest.approx([0.4, 0.6, 0.8, 1.0, 1.0, 1.0])
         # 1, then half of that in terms of the new rate, and the new rate itself: 0.05 + 0.1.
         assert places == pytest.approx([0.0, -0.15])
+        # Half of the first step as it was, and the new rate: 0.5 + 0.1.
+        assert kept == pytest.approx([0.0, -0.6])
 
 
 def test_an_elastic_state_is_synced_committed_and_restored(world: World, tmp_path: Any) -> None:

@@ -228,6 +228,17 @@ def test_a_saved_model_is_any_keras_own(world: World, tmp_path: Any) -> None:
         assert not hasattr(plain.optimizer, "_farandole")
         loaded = hvd.load_model(path)
         assert hasattr(loaded.optimizer, "_farandole")
+
+        class Slow(keras.optimizers.SGD):
+            """An optimizer that Keras does not have."""
+
+        own = model()
+        own.compile(hvd.DistributedOptimizer(Slow(0.01)), "mse")
+        own.fit(x, y, batch_size=8, verbose=0)
+        own_path = f"{folder}/{hvd.rank()}/own.keras"
+        own.save(own_path)
+        again = hvd.load_model(own_path, custom_optimizers=[Slow], legacy_opts=True)
+        assert isinstance(again.optimizer, Slow) and hasattr(again.optimizer, "_farandole")
         for each in (plain, loaded):
             assert len(each.optimizer.variables) == len(optimizer.variables)
             for mine, theirs in zip(each.optimizer.variables, optimizer.variables, strict=True):

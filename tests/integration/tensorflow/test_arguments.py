@@ -85,3 +85,26 @@ def test_wrong_arguments_are_refused_before_anything_is_sent(tensorflow_nursery:
 
     with World(tensorflow_nursery, 2) as world:
         world.run(run, in_graph)
+
+
+def test_horovods_arguments_that_have_no_effect_are_taken(tensorflow_nursery: Nursery) -> None:
+    def run() -> None:
+        import tensorflow as tf
+
+        import farandole.tensorflow as hvd
+
+        hvd.init()
+        rank = hvd.rank()
+        variable = tf.Variable(1.0 + rank)
+        with tf.GradientTape() as tape:
+            square = variable * variable
+        tape = hvd.DistributedGradientTape(tape)
+        (gradient,) = tape.gradient(square, [variable], use_generic_names=True)
+        assert float(gradient) == 3.0
+        assert hvd.broadcast_object_fn(root_rank=1, session=None, name="fn")({"rank": rank}) == {"rank": 1}
+        assert hvd.allgather_object(rank, session=None) == [0, 1]
+        assert float(hvd.allreduce(1.0, device_dense="/cpu:0", device_sparse="/cpu:0", op=hvd.Sum)) == 2.0
+        hvd.shutdown()
+
+    with World(tensorflow_nursery, 2) as world:
+        world.run(run)
