@@ -92,6 +92,18 @@ void Network::close(int rank, std::vector<int> peers, int64_t at_ns) {
   send_to(rank, std::move(peers), std::make_shared<const Message>(Message{.kind = MessageKind::kEnd}), at_ns);
 }
 
+void Network::break_lifeline(int rank, const std::vector<int>& mates, int64_t at_ns) {
+  const auto message = std::make_shared<const Message>(Message{.kind = MessageKind::kLifeline});
+  for (const int mate : mates) {
+    put_on_the_way(rank, mate, message, at_ns);
+  }
+}
+
+void Network::delay(int rank, int64_t until_ns) noexcept {
+  int64_t& busy_until_ns = busy_until_ns_[static_cast<size_t>(rank)];
+  busy_until_ns = std::max(busy_until_ns, until_ns);
+}
+
 void Network::call_tick(int rank, int64_t at_ns) {
   push({.at_ns = std::max(at_ns, now_ns_), .number = 0, .what = Happens::kTick, .rank = rank});
 }

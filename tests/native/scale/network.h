@@ -55,8 +55,8 @@ enum class MessageKind : uint8_t {
   kReady,     // agreement: a rank to its parent
   kDecision,  // and a rank to its children
   kEnd,       // the connection has ended: the kernel says so, no message is sent
+  kLifeline,  // the sender's lifeline has broken, as the workers of its host see in its memory
 };
-inline constexpr size_t kMessageKinds = static_cast<size_t>(MessageKind::kEnd) + 1;
 
 struct Message {
   MessageKind kind = MessageKind::kControl;
@@ -92,6 +92,10 @@ class Network {
   void end(int rank, const std::vector<int>& peers, int64_t at_ns);
   // The same in good order: what it has not sent yet goes first.
   void close(int rank, std::vector<int> peers, int64_t at_ns);
+  // The process of this rank dies: these ranks see it after what they were sent before.
+  void break_lifeline(int rank, const std::vector<int>& mates, int64_t at_ns);
+  // This rank gets no processor until then.
+  void delay(int rank, int64_t until_ns) noexcept;
   void call_tick(int rank, int64_t at_ns);
   void call(std::function<void()> action, int64_t at_ns);
 

@@ -17,7 +17,6 @@ using transport::Cause;
 using transport::Channel;
 using transport::ControlFrame;
 using transport::ControlKind;
-using transport::SetupCore;
 using transport::Sign;
 using transport::WatchCore;
 
@@ -54,21 +53,15 @@ std::vector<int> StarAndMesh::others(int rank) const {
   return ranks;
 }
 
-// --- the set-up of the mesh
-
-void StarAndMesh::connect(const std::function<int64_t(int)>& starts_ns) {
-  for (int rank = 0; rank < network_.layout().size; ++rank) {
-    const int64_t at_ns = starts_ns ? starts_ns(rank) : 0;
-    network_.call(
-        [this, rank, at_ns] {
-          worker(rank).setup.emplace(rank, network_.layout().size, /*generation=*/1);
-          for (int below = 0; below < rank; ++below) {
-            send_handshake(rank, below, MessageKind::kHello, Channel::kControl, at_ns);
-          }
-          advance_setup(rank, at_ns);
-        },
-        at_ns);
+std::vector<int> StarAndMesh::mates(int rank) const {
+  const Layout& layout = network_.layout();
+  const int first = layout.host_of(rank) * layout.ranks_per_host;
+  const int count = std::min(layout.ranks_per_host, layout.size - first);
+  std::vector<int> ranks;
+  for (int distance = 1; distance < count; ++distance) {
+    ranks.push_back(first + (rank - first + distance) % count);
   }
+  return ranks;
 }
 
 void StarAndMesh::form_at_once() {
@@ -81,72 +74,6 @@ bool StarAndMesh::formed() const noexcept {
   return std::ranges::all_of(workers_, [](const Worker& each) { return each.watch.has_value(); });
 }
 
-void StarAndMesh::send_handshake(int from, int to, MessageKind kind, Channel channel, int64_t now_ns) {
-  network_.send(from, to, std::make_shared<const Message>(Message{.kind = kind, .channel = channel}), now_ns);
-}
-
-// A worker that does not listen yet is dialled again: here its connection waits until it does.
-void StarAndMesh::take_handshake(int to, int from, const Message& message, int64_t now_ns) {
-  const auto answer = [&](MessageKind kind) { send_handshake(to, from, kind, message.channel, now_ns); };
-  switch (message.kind) {
-    case MessageKind::kHello:
-      if (!worker(to).setup) {
-        network_.call([this, to, from, message, now_ns] { handle(to, from, message, network_.now_ns()); },
-                      now_ns + kMillisecond);
-        return;
-      }
-      answer(MessageKind::kChallenge);
-      break;
-    case MessageKind::kChallenge:
-      answer(MessageKind::kProof);
-      break;
-    case MessageKind::kProof:
-      answer(MessageKind::kWelcome);
-      prove(to, from, message.channel, /*connector=*/false, now_ns);
-      break;
-    case MessageKind::kWelcome:
-      prove(to, from, message.channel, /*connector=*/true, now_ns);
-      break;
-    default:
-      // The offers of shared memory: the link is complete with the other one's.
-      worker(to).setup->prove(from);
-      worker(to).setup->link(from);
-  }
-}
-
-void StarAndMesh::prove(int to, int from, Channel channel, bool connector, int64_t now_ns) {
-  SetupCore& setup = *worker(to).setup;
-  const bool shares_memory = network_.layout().share_a_host(to, from);
-  if (!connector) {
-    ++(shares_memory ? counts_.unix_connections : counts_.tcp_connections);
-  }
-  if (channel == Channel::kData) {
-    setup.prove(from);
-    setup.link(from);
-    return;
-  }
-  setup.join(from, connector, shares_memory);
-  if (shares_memory) {
-    send_handshake(to, from, MessageKind::kShmOffer, channel, now_ns);
-  } else if (connector) {
-    send_handshake(to, from, MessageKind::kHello, Channel::kData, now_ns);
-  }
-}
-
-void StarAndMesh::advance_setup(int rank, int64_t now_ns) {
-  Worker& self = worker(rank);
-  if (!self.setup || self.watch || self.cause) {
-    return;
-  }
-  if (const auto frame = self.setup->announce()) {
-    send_control(rank, others(rank), *frame, now_ns);
-  }
-  if (self.setup->all_are_ready()) {
-    self.hosts = self.setup->hosts();
-    begin_watch(rank, now_ns);
-  }
-}
-
 // --- the watch
 
 void StarAndMesh::begin_watch(int rank, int64_t now_ns) {
@@ -156,11 +83,16 @@ void StarAndMesh::begin_watch(int rank, int64_t now_ns) {
   for (const int ended : std::exchange(self.ended, {})) {
     see_end(rank, ended, now_ns);
   }
+  for (const int mate : mates(rank)) {
+    if (!self.dead.empty() && self.dead[static_cast<size_t>(mate)]) {
+      see_death(rank, mate, now_ns);
+    }
+  }
 }
 
 void StarAndMesh::tick(int rank, int64_t now_ns) {
   Worker& self = worker(rank);
-  if (!self.alive || !self.runs || self.watch->is_over()) {
+  if (!self.hears() || self.watch->is_over()) {
     return;
   }
   const WatchCore::Tick tick = self.watch->tick(now_ns);
@@ -180,45 +112,78 @@ void StarAndMesh::send_control(int from, std::vector<int> to, const ControlFrame
 
 void StarAndMesh::take_control(int to, int from, const ControlFrame& frame, int64_t now_ns) {
   Worker& self = worker(to);
-  const auto cause = self.watch ? self.watch->receive(from, frame, now_ns) : self.setup->receive(from, frame);
+  std::optional<Cause> cause;
+  if (self.watch) {
+    cause = self.watch->receive(from, frame, now_ns);
+  } else if (sets_up(to) && self.channels[static_cast<size_t>(from)]) {
+    cause = self.setup->receive(from, frame);
+  }
   if (cause) {
     end_world(to, *cause, now_ns);
   }
 }
 
 void StarAndMesh::see_end(int to, int from, int64_t now_ns) {
-  Worker& self = worker(to);
-  std::optional<Cause> cause;
-  if (self.watch) {
-    cause = self.watch->end(from, Sign::kClosed, now_ns);
-  } else if (self.setup) {
-    self.ended.push_back(from);
-    cause = self.setup->end(from, Sign::kClosed);
-  }
-  if (cause) {
+  if (!worker(to).watch) {
+    see_end_during_setup(to, from, now_ns);
+  } else if (const auto cause = worker(to).watch->end(from, Sign::kClosed, now_ns)) {
     end_world(to, *cause, now_ns);
+  }
+}
+
+// The workers of a host watch each other's lifelines in cyclic order.
+void StarAndMesh::see_death(int to, int from, int64_t now_ns) {
+  Worker& self = worker(to);
+  if (!self.watch) {
+    if (self.setup) {
+      self.dead[static_cast<size_t>(from)] = true;
+    }
+    return;
+  }
+  if (mates(to).front() == from) {
+    if (const auto cause = self.watch->die(from, now_ns)) {
+      end_world(to, *cause, now_ns);
+    }
   }
 }
 
 void StarAndMesh::end_world(int rank, const Cause& cause, int64_t now_ns) {
   Worker& self = worker(rank);
-  if (self.cause) {
+  if (self.is_over()) {
     return;
   }
   self.cause = cause;
   self.ended_ns = now_ns;
   if (!self.watch) {
-    send_control(rank, others(rank), transport::revoke_frame(cause), now_ns);
+    fail_setup(rank, transport::revoke_frame(cause), now_ns);
   } else if (const auto outgoing = self.watch->spread(cause)) {
     send_control(rank, outgoing->to, outgoing->frame, now_ns);
   }
-  if (leaves_after_ns_) {
-    network_.call([this, rank] { network_.close(rank, others(rank), network_.now_ns()); }, now_ns + *leaves_after_ns_);
+  leave(rank, now_ns);
+}
+
+void StarAndMesh::leave(int rank, int64_t now_ns) {
+  if (!leaves_after_ns_) {
+    return;
   }
+  network_.call(
+      [this, rank] {
+        if (!worker(rank).hears()) {
+          return;
+        }
+        worker(rank).left = true;
+        if (programs_end_) {
+          network_.send_to(rank, mates(rank), std::make_shared<const Message>(Message{.kind = MessageKind::kLifeline}),
+                           network_.now_ns());
+        }
+        network_.close(rank, others(rank), network_.now_ns());
+      },
+      now_ns + *leaves_after_ns_);
 }
 
 void StarAndMesh::kill(int rank, int64_t closes_after_ns) {
   worker(rank).alive = false;
+  network_.break_lifeline(rank, mates(rank), network_.now_ns());
   network_.end(rank, others(rank), network_.now_ns() + closes_after_ns);
 }
 
@@ -341,14 +306,20 @@ void StarAndMesh::obey(int rank, const Decision& decision, int64_t now_ns) {
 // --- what comes over the network
 
 void StarAndMesh::receive(int to, int from, const Message& message, int64_t now_ns) {
-  if (!worker(to).alive || !worker(to).runs) {
+  if (!worker(to).hears()) {
     return;
   }
   try {
     handle(to, from, message, now_ns);
-    advance_setup(to, now_ns);
+    if (!sleeps_on(to, from, message, now_ns)) {
+      advance_setup(to, now_ns);
+    }
   } catch (const base::Error& error) {
-    broken_ = "rank " + std::to_string(to) + ": " + error.what();
+    if (error.code() == base::Code::kTimeout && sets_up(to)) {
+      obey_timeout(to, error, now_ns);
+    } else {
+      broken_ = "rank " + std::to_string(to) + ": " + error.what();
+    }
   }
 }
 
@@ -370,6 +341,9 @@ void StarAndMesh::handle(int to, int from, const Message& message, int64_t now_n
       break;
     case MessageKind::kEnd:
       see_end(to, from, now_ns);
+      break;
+    case MessageKind::kLifeline:
+      see_death(to, from, now_ns);
       break;
     default:
       take_handshake(to, from, message, now_ns);

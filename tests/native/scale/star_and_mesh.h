@@ -2,8 +2,8 @@
 // agreement of every rank are the ones of the library (SetupCore, WatchCore, AgreementCore), between them lies a
 // simulated network. It counts what they send.
 //
-// Not simulated: tensors, what workers of one host do in shared memory, proofs (the messages of the handshake are sent,
-// without HMACs), addresses that cannot be reached.
+// Not simulated: tensors, what workers of one host do in shared memory but for their lifelines, proofs (the messages of
+// the handshake are sent, without HMACs), addresses that cannot be reached, second attempts to connect.
 #pragma once
 
 #include <array>
@@ -43,8 +43,8 @@ class StarAndMesh final : private Receiver {
   Network& network() noexcept { return network_; }
   const Counts& counts() const noexcept { return counts_; }
 
-  // Every rank connects to all below it, from the time `starts_ns(rank)` on.
-  void connect(const std::function<int64_t(int)>& starts_ns = nullptr);
+  // Every rank connects to all below it, from the time `starts_ns(rank)` on, and gives up this long after that.
+  void connect(const std::function<int64_t(int)>& starts_ns = nullptr, int64_t patience_ns = 30 * kSecond);
   // Without a set-up: all are linked to all.
   void form_at_once();
   bool formed() const noexcept;
@@ -64,25 +64,39 @@ class StarAndMesh final : private Receiver {
   // What rank 0 knows to wait for.
   std::vector<engine::Coordinator::Waiting> waiting() { return worker(0).agreement->coordinator()->waiting(); }
 
-  // The process ends; the kernel closes its connections this much later.
+  // The process ends; its host sees that at once, and the kernel closes its connections this much later.
   void kill(int rank, int64_t closes_after_ns = 0);
-  // Survivors close their connections this much after the end of their world. Without it they keep them.
+  // Survivors close their connections this much after the end of their world. Without it they keep them, but for those
+  // of a set-up that fails.
   void leave_after_end(int64_t after_ns) { leaves_after_ns_ = after_ns; }
+  // Their programs end then, which looks like a death to the workers of their host.
+  void end_programs() { programs_end_ = true; }
   // The process stops, as by SIGSTOP: it neither sends nor receives any more.
   void stop(int rank) { worker(rank).runs = false; }
   // A layer above ends the world at one rank.
   void revoke(int rank, const transport::Cause& cause);
 
   bool is_alive(int rank) const { return worker(rank).alive && worker(rank).runs; }
+  bool has_formed(int rank) const { return worker(rank).watch.has_value(); }
   // Why the world ended for this rank, and when.
   const std::optional<transport::Cause>& cause(int rank) const { return worker(rank).cause; }
+  // The same where it did not form in time.
+  const std::optional<base::Error>& timeout(int rank) const { return worker(rank).timeout; }
   int64_t ended_ns(int rank) const { return worker(rank).ended_ns; }
+  // When it gives up forming its world.
+  int64_t deadline_ns(int rank) const { return worker(rank).deadline_ns; }
   // An error of a core, which a world without faults never has.
   const std::string& broken() const noexcept { return broken_; }
 
  private:
   struct Worker {
     std::optional<transport::SetupCore> setup;
+    int64_t starts_ns = 0;
+    int64_t early_deadline_ns = 0;  // see MeshSetup::give_up()
+    int64_t deadline_ns = 0;
+    std::vector<bool> channels;  // by rank: its control connection is proven here, and has not ended
+    std::vector<bool> memories;  // by rank: it is of this host, and its memory is here
+    std::vector<bool> dead;      // by rank: its memory shows that it has died
     std::optional<transport::WatchCore> watch;
     std::unique_ptr<engine::AgreementCore> agreement;
     std::vector<int> hosts;
@@ -91,14 +105,20 @@ class StarAndMesh final : private Receiver {
     uint64_t agreement_messages = 0;
     int64_t alarm_ns = 0;  // the last one that was set
     std::optional<transport::Cause> cause;
+    std::optional<base::Error> timeout;
     int64_t ended_ns = 0;
     bool alive = true;
     bool runs = true;
+    bool left = false;  // it has closed its connections after the end of its world
+
+    bool hears() const noexcept { return alive && runs && !left; }
+    bool is_over() const noexcept { return cause || timeout; }
   };
 
   Worker& worker(int rank) { return workers_[static_cast<size_t>(rank)]; }
   const Worker& worker(int rank) const { return workers_[static_cast<size_t>(rank)]; }
   std::vector<int> others(int rank) const;
+  std::vector<int> mates(int rank) const;  // the others of its host, the next one above it first, in cyclic order
   // Whether this rank still takes part in agreement: not once its world has ended.
   bool agrees(int rank) const { return is_alive(rank) && !worker(rank).cause; }
 
@@ -114,15 +134,25 @@ class StarAndMesh final : private Receiver {
   void send_up(int rank, base::Bytes bytes, int64_t now_ns);
   void pass_down(int rank, const engine::Decision& decision, int64_t now_ns);
   void obey(int rank, const engine::Decision& decision, int64_t now_ns);
+  void begin_setup(int rank, int64_t patience_ns, int64_t now_ns);
   void advance_setup(int rank, int64_t now_ns);
+  void obey_timeout(int rank, const base::Error& error, int64_t now_ns);
+  void fail_setup(int rank, const transport::ControlFrame& frame, int64_t now_ns);
+  void see_end_during_setup(int to, int from, int64_t now_ns);
+  void see_death(int to, int from, int64_t now_ns);
+  void handle_deaths(int rank, int64_t now_ns);
+  bool sets_up(int rank) const { return worker(rank).setup && !worker(rank).watch && !worker(rank).is_over(); }
+  bool sleeps_on(int to, int from, const Message& message, int64_t now_ns) const;
   void begin_watch(int rank, int64_t now_ns);
   void end_world(int rank, const transport::Cause& cause, int64_t now_ns);
+  void leave(int rank, int64_t now_ns);
 
   void send_handshake(int from, int to, MessageKind kind, transport::Channel channel, int64_t now_ns);
   void send_control(int from, std::vector<int> to, const transport::ControlFrame& frame, int64_t now_ns);
 
   const double deadline_seconds_;
   std::optional<int64_t> leaves_after_ns_;
+  bool programs_end_ = false;
   Network network_;
   engine::Recorder recorder_;  // of all ranks: nothing is read from it
   std::vector<Worker> workers_;
