@@ -38,9 +38,38 @@ bool RankSet::contains(int rank) const noexcept {
 }
 
 bool RankSet::add(const RankSet& others) {
+  const bool is_new = others.ranges_.size() == 1 ? add_range(others.ranges_.front()) : add_ranges(others.ranges_);
+  size_ += is_new ? others.size_ : 0;
+  return is_new;
+}
+
+// Most reports are of one range, and it is added for each of their requests: so no memory is allocated.
+bool RankSet::add_range(Range range) {
+  const auto after = std::ranges::upper_bound(ranges_, range.first, {}, &Range::first);
+  const bool has_before = after != ranges_.begin();
+  const auto before = has_before ? std::prev(after) : after;
+  if ((has_before && before->last >= range.first) || (after != ranges_.end() && after->first <= range.last)) {
+    return false;
+  }
+  const bool joins_before = has_before && before->last + 1 == range.first;
+  const bool joins_after = after != ranges_.end() && range.last + 1 == after->first;
+  if (joins_before && joins_after) {
+    before->last = after->last;
+    ranges_.erase(after);
+  } else if (joins_before) {
+    before->last = range.last;
+  } else if (joins_after) {
+    after->first = range.first;
+  } else {
+    ranges_.insert(after, range);
+  }
+  return true;
+}
+
+bool RankSet::add_ranges(const std::vector<Range>& others) {
   std::vector<Range> sorted;
-  sorted.reserve(ranges_.size() + others.ranges_.size());
-  std::ranges::merge(ranges_, others.ranges_, std::back_inserter(sorted), {}, &Range::first, &Range::first);
+  sorted.reserve(ranges_.size() + others.size());
+  std::ranges::merge(ranges_, others, std::back_inserter(sorted), {}, &Range::first, &Range::first);
   std::vector<Range> joined;
   for (const Range& range : sorted) {
     if (!joined.empty() && range.first <= joined.back().last) {
@@ -53,7 +82,6 @@ bool RankSet::add(const RankSet& others) {
     }
   }
   ranges_ = std::move(joined);
-  size_ += others.size_;
   return true;
 }
 

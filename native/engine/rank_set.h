@@ -43,6 +43,9 @@ class RankSet {
   bool operator==(const RankSet&) const = default;
 
  private:
+  bool add_range(Range range);
+  bool add_ranges(const std::vector<Range>& others);
+
   std::vector<Range> ranges_;
   int size_ = 0;
 };

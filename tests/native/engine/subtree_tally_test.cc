@@ -204,6 +204,31 @@ TEST_F(TallyOfRankTwo, NonsenseIsError) {
   EXPECT_THROW(tally_.add(of(3, ask("x")), 0), base::Error) << "twice";
 }
 
+// All pairs of sets of six ranks.
+TEST(RankSet, SetsAreAddedUnlessTheyHaveRanksInCommon) {
+  const auto set_of = [](unsigned bits) {
+    std::vector<int32_t> pairs;
+    for (int rank = 0; rank < 6; ++rank) {
+      if ((bits >> rank & 1) == 0) {
+        continue;
+      }
+      if (!pairs.empty() && pairs.back() == rank - 1) {
+        pairs.back() = rank;
+      } else {
+        pairs.insert(pairs.end(), {rank, rank});
+      }
+    }
+    return RankSet::from_pairs(pairs);
+  };
+  for (unsigned one = 0; one < 64; ++one) {
+    for (unsigned other = 0; other < 64; ++other) {
+      RankSet sum = set_of(one);
+      ASSERT_EQ(sum.add(set_of(other)), (one & other) == 0) << one << " and " << other;
+      ASSERT_EQ(sum, set_of((one & other) == 0 ? one | other : one)) << one << " and " << other;
+    }
+  }
+}
+
 TEST(RankSet, RangesComeBackFromTheWireAndNonsenseDoesNot) {
   RankSet set(4);
   EXPECT_TRUE(set.add(RankSet(2)));

@@ -1,6 +1,6 @@
 // Prints what a star and a mesh send, as a table: scale_counts [RANKS...]; what agreement over a tree of hosts sends,
 // and how long a round takes in the simulation's time: scale_counts --fanout K [RANKS...]; how much processor time rank
-// 0 needs to count the reports of a step in such a tree: scale_counts --counting K [RANKS...]. See
+// 0 and a leader below it need to count the reports of a step: scale_counts --counting K [RANKS...]. See
 // docs/explanation/scale.md.
 #include <algorithm>
 #include <cstdio>
@@ -111,18 +111,38 @@ void print_trees(const std::vector<int>& sizes, int fanout) {
 // The requests of a step that have come before: as many as ResNet-50 has tensors.
 constexpr uint32_t kTensors = 161;
 
-// For each child of rank 0, and for rank 0 itself, the ranks that it reports for.
+// For each child of the tree's rank, and for that rank itself, the ranks that it reports for.
 std::vector<engine::RankSet> reporters(const engine::AgreementTree& tree) {
-  std::vector<engine::RankSet> all{engine::RankSet(0)};
-  std::vector<int> at(static_cast<size_t>(tree.size()));
+  std::vector<engine::RankSet> all{engine::RankSet(tree.rank())};
+  std::vector<size_t> at(static_cast<size_t>(tree.size()));
   for (const int child : tree.children()) {
-    at[static_cast<size_t>(child)] = static_cast<int>(all.size());
+    at[static_cast<size_t>(child)] = all.size();
     all.emplace_back();
   }
-  for (int rank = 1; rank < tree.size(); ++rank) {
-    all[static_cast<size_t>(at[static_cast<size_t>(tree.child_towards(rank))])].add(engine::RankSet(rank));
+  for (int rank = 0; rank < tree.size(); ++rank) {
+    if (const int child = tree.child_towards(rank); rank != tree.rank() && child >= 0) {
+      all[at[static_cast<size_t>(child)]].add(engine::RankSet(rank));
+    }
   }
   return all;
+}
+
+// What they report of a step; known: each name has its bit.
+std::vector<engine::Report> reports_of_step(const std::vector<engine::RankSet>& reporters, bool known) {
+  std::vector<engine::Report> reports;
+  for (const engine::RankSet& ranks : reporters) {
+    engine::Report& report = reports.emplace_back();
+    report.ranks = ranks;
+    report.last_rank = ranks.highest();
+    for (uint32_t tensor = 0; tensor < kTensors; ++tensor) {
+      if (known) {
+        report.ready.add_known(0, tensor);
+      } else {
+        report.ready.fresh.push_back({0, "tensor " + std::to_string(tensor), {}});
+      }
+    }
+  }
+  return reports;
 }
 
 int64_t processor_ns() {
@@ -131,36 +151,40 @@ int64_t processor_ns() {
   return time.tv_sec * kSecond + time.tv_nsec;
 }
 
-// The processor time in which rank 0 counts the reports of one step, of which it has seen some before; the median.
-int64_t counting_ns(const Layout& layout) {
+// The processor time of a rank for the reports of one step, of which it has seen some before; the median.
+int64_t counting_ns(const Layout& layout, int rank) {
   std::vector<int> hosts;
-  for (int rank = 0; rank < layout.size; ++rank) {
-    hosts.push_back(layout.host_of(rank) * layout.ranks_per_host);
+  for (int each = 0; each < layout.size; ++each) {
+    hosts.push_back(layout.host_of(each) * layout.ranks_per_host);
   }
-  const engine::AgreementTree tree(0, hosts, *layout.fanout);
+  const engine::AgreementTree root(0, hosts, *layout.fanout);
   engine::Coordinator coordinator(layout.size);
+  const engine::AgreementTree tree(rank, hosts, *layout.fanout);
+  engine::SubtreeTally subtree(tree, engine::SubtreeTally::kHoldNs);
   std::vector<int64_t> times;
   for (int step = 0; step < 9; ++step) {
-    std::vector<engine::Report> reports;
-    for (const engine::RankSet& ranks : reporters(tree)) {
-      engine::Report& report = reports.emplace_back();
-      report.ranks = ranks;
-      report.last_rank = ranks.highest();
-      for (uint32_t tensor = 0; tensor < kTensors; ++tensor) {
-        if (step < 2) {  // a name has a bit from the third time on
-          report.ready.fresh.push_back({0, "tensor " + std::to_string(tensor), {}});
-        } else {
-          report.ready.add_known(0, tensor);
-        }
-      }
-    }
+    const bool is_known = step >= 2;  // a name has a bit from the third time on
+    const std::vector<engine::Report> to_root = reports_of_step(reporters(root), is_known);
+    const std::vector<engine::Report> to_rank = reports_of_step(reporters(tree), is_known);
     const int64_t began_ns = processor_ns();
-    for (const engine::Report& report : reports) {
-      coordinator.receive(report);
+    for (const engine::Report& report : to_rank) {
+      rank == 0 ? coordinator.receive(report) : subtree.add(report, 0);
     }
-    coordinator.decide();
-    if (step >= 2) {
+    if (rank == 0) {
+      coordinator.decide();
+    } else {
+      subtree.take(0);
+    }
+    if (is_known) {
       times.push_back(processor_ns() - began_ns);
+    }
+    if (rank != 0 && !is_known) {
+      for (const engine::Report& report : to_root) {
+        coordinator.receive(report);
+      }
+      for (const engine::Decision& decision : coordinator.decide()) {
+        subtree.follow(decision);
+      }
     }
   }
   std::ranges::sort(times);
@@ -168,12 +192,16 @@ int64_t counting_ns(const Layout& layout) {
 }
 
 void print_counting(const std::vector<int>& sizes, int fanout) {
-  std::printf("| ranks | us of rank 0 for a step of %u known tensors, star | tree |\n", kTensors);
-  std::puts("|---:|---:|---:|");
+  std::printf(
+      "| ranks | us of rank 0 for a step of %u known tensors, star | tree | of the leader of the second host |\n",
+      kTensors);
+  std::puts("|---:|---:|---:|---:|");
   for (const int size : sizes) {
-    std::printf("| %d | %lld | %lld |\n", size,
-                static_cast<long long>(counting_ns({.size = size, .fanout = 0}) / kMicrosecond),
-                static_cast<long long>(counting_ns({.size = size, .fanout = fanout}) / kMicrosecond));
+    const Layout tree{.size = size, .fanout = fanout};
+    std::printf("| %d | %lld | %lld | %lld |\n", size,
+                static_cast<long long>(counting_ns({.size = size, .fanout = 0}, 0) / kMicrosecond),
+                static_cast<long long>(counting_ns(tree, 0) / kMicrosecond),
+                static_cast<long long>(counting_ns(tree, tree.ranks_per_host) / kMicrosecond));
     std::fflush(stdout);
   }
 }
