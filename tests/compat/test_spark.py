@@ -52,6 +52,7 @@ def test_pairs_for_the_configuration() -> None:
     [
         ("horovod.spark.data_loaders", "horovod.spark.torch.TorchEstimator"),
         ("horovod.spark.common.cache", "prepare_data removes its files"),
+        ("horovod.spark.tensorflow.compute_worker", "run python -m horovod.tensorflow.data.compute_worker"),
     ],
 )
 def test_what_is_there_instead_of_a_missing_module_is_told(missing: str, instead: str) -> None:
@@ -61,9 +62,14 @@ def test_what_is_there_instead_of_a_missing_module_is_told(missing: str, instead
 
 def test_stores_and_backends_have_horovods_places() -> None:
     from horovod.spark.common.backend import SparkBackend
-    from horovod.spark.common.store import LocalStore, Store
+    from horovod.spark.common.store import DBFSLocalStore, LocalStore, Store
 
     assert isinstance(Store.create("/data"), LocalStore)
+    for prefix in ("dbfs:/data", "dbfs:///data/", "/dbfs/data", "file:///dbfs/data"):
+        store = Store.create(prefix)
+        assert isinstance(store, DBFSLocalStore) and store.get_runs_path() == "file:///dbfs/data/runs"
+    with pytest.raises(ValueError, match="s3:/bucket is not a URL"):
+        Store.create("s3:/bucket")
     assert SparkBackend(3).num_processes() == 3
     with pytest.raises(ValueError, match="num_proc=0 is not a number of workers"):
         SparkBackend(0)

@@ -57,6 +57,10 @@ _ESTIMATORS = (
     "is not there: the estimators are horovod.spark.torch.TorchEstimator, horovod.spark.keras.KerasEstimator and "
     "horovod.spark.lightning.TorchEstimator"
 )
+_DATA_SERVICE = (
+    "is not there: run python -m horovod.tensorflow.data.compute_worker under horovodrun, on hosts that the training "
+    "can reach. The estimator is horovod.spark.keras.KerasEstimator"
+)
 _PREPARED = "is not there: horovod.spark.common.util.prepare_data removes its files when it ends"
 _INSIDE = "is not there: it was the inside of Horovod's launcher, and farandole's works otherwise"
 _AGGREGATION = "is not there: pass backward_passes_per_step to DistributedOptimizer"
@@ -67,7 +71,7 @@ MISSING = {
     "horovod.tensorflow.gradient_aggregation": _AGGREGATION,
     "horovod.tensorflow.gradient_aggregation_eager": _AGGREGATION,
     "horovod.spark.common.cache": _PREPARED,
-    "horovod.spark.tensorflow": _ESTIMATORS,
+    "horovod.spark.tensorflow": _DATA_SERVICE,
     "horovod.spark.data_loaders": _ESTIMATORS,
     "horovod.spark.driver": _INSIDE,
     "horovod.spark.gloo_run": _INSIDE,

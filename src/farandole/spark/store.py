@@ -7,17 +7,21 @@ after a dot if there are several, and `runs/RUN_ID` with the checkpoint of a run
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from farandole.errors import InvalidRequestError
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
 class Store:
     """The place of an estimator's data and runs.
 
     Args:
-        prefix_path: a folder that the driver and all executors can access: a path, or a URL such as s3://bucket/folder.
+        prefix_path: a folder that the driver and all executors can access: a path, or a URL such as s3://bucket/folder;
+            on Databricks also dbfs:/folder.
         train_path: the training data; None: below the prefix.
         val_path: the validation data; None: below the prefix.
         test_path: the test data; None: below the prefix.
@@ -63,6 +67,13 @@ class Store:
 
     def _url(self, path: str) -> str:
         path = os.fspath(path).rstrip("/")
+        if path.startswith("dbfs:/"):
+            # Databricks mounts its file system there on every node.
+            path = f"/dbfs/{path.removeprefix('dbfs:').lstrip('/')}"
+        elif _SCHEME.match(path) and "://" not in path and not path.startswith("file:"):
+            raise InvalidRequestError(
+                f"{path} is not a URL. Write two slashes after the colon, such as s3://bucket/folder, or a path."
+            )
         return path if "://" in path else f"file://{os.path.abspath(path.removeprefix('file:'))}"
 
     # --- paths -----------------------------------------------------------------------------------------------------
