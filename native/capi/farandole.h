@@ -19,7 +19,7 @@ extern "C" {
 #define FARANDOLE_API __attribute__((visibility("default")))
 
 /* Raised whenever a struct or the meaning of a function changes; the binding compares it at load. */
-#define FARANDOLE_ABI_VERSION 14
+#define FARANDOLE_ABI_VERSION 15
 
 enum farandole_status {
   FARANDOLE_OK = 0,
@@ -201,6 +201,9 @@ typedef struct {
    * output may be written. As soon as the request is done or refused, their memory may be freed in the order of this
    * stream, and the stream may be destroyed. The residual is in host memory all the same. Not used in host memory. */
   int32_t device;
+  /* What happens while another request of this (group, name) is in flight. 0: this one is refused. 1: it is made in
+   * turn, when that one is agreed on or refused, without waiting in farandole_submit. */
+  uint32_t in_turn;
   void* stream;
 } farandole_request;
 
@@ -363,8 +366,8 @@ FARANDOLE_API int farandole_wait_on(farandole_engine* engine, const uint64_t* ha
 FARANDOLE_API int farandole_run(farandole_engine* engine, const farandole_request* requests, size_t count,
                                 uint64_t* handles, double timeout_seconds);
 /* farandole_run, then farandole_release_all, in one call, for requests whose results are in their outputs. If
- * handles[0] is 0 afterwards, nothing is left to release; otherwise, as after FARANDOLE_TIMEOUT, they go on, and the
- * handles are to be released. */
+ * handles[0] is 0 afterwards, nothing is left to release: all have succeeded, or nothing was submitted. Otherwise the
+ * handles are to be released: requests have failed or, after FARANDOLE_TIMEOUT, go on. */
 FARANDOLE_API int farandole_run_and_release(farandole_engine* engine, const farandole_request* requests, size_t count,
                                             uint64_t* handles, double timeout_seconds);
 /* The result of a done or launched request. Allgather and alltoall: `*data`, in host memory, and the rows that came

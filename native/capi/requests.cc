@@ -103,6 +103,7 @@ farandole::engine::Request request_of(const Engine& engine, const farandole_requ
   farandole::engine::Request request;
   request.group = from.group;
   request.name = from.name;
+  request.in_turn = from.in_turn != 0;
   request.signature = signature_of(from, options);
   request.input = from.input;
   request.output = from.output;
@@ -209,7 +210,7 @@ int farandole_run_and_release(farandole_engine* engine, const farandole_request*
     const std::span all(handles, count);
     wait([&](auto* failed) {
       const auto waited = engine->engine.wait(all, Deadline::after_seconds(timeout_seconds), failed);
-      if (waited == farandole::engine::Waited::kDone) {
+      if (waited == farandole::engine::Waited::kDone && *failed == nullptr) {
         engine->engine.completions().release(all);
         std::ranges::fill(all, 0);
       }

@@ -65,7 +65,8 @@ bool AgreementClient::has_work() const {
   if (runner_ == nullptr) {
     return false;  // the initial config has not come yet: nothing can be reported
   }
-  return arrivals_.has_any() || parts_.stall_queries.has_answers() || parts_.submissions.has_any(reported_leaving_);
+  return arrivals_.has_any() || names_.has_next() || parts_.stall_queries.has_answers() ||
+         parts_.submissions.has_any(reported_leaving_);
 }
 
 void AgreementClient::take_turn(Notify notify) {
@@ -157,15 +158,15 @@ void AgreementClient::report_new_requests(Notify notify) {
   }
   Submissions::Drained drained = parts_.submissions.drain();
   parts_.outcomes.take_up(drained.requests.size());
-  std::vector<std::unique_ptr<Pending>> fresh = arrivals_.exchange(std::move(drained.requests));
+  if (!drained.requests.empty()) {
+    const Pending& last = *drained.requests.back();
+    last_request_ = {last.request.signature.kind, last.request.group, last.request.name, last.submitted_ns};
+  }
+  std::vector<std::unique_ptr<Pending>> fresh = arrivals_.exchange(names_.admit(std::move(drained.requests)));
   Ready ready;
   ready.answers = parts_.stall_queries.take_answers();
   ready.leaving = drained.leaving && !reported_leaving_;
   reported_leaving_ |= ready.leaving;
-  if (!fresh.empty()) {
-    const Request& last = fresh.back()->request;
-    last_request_ = {last.signature.kind, last.group, last.name, fresh.back()->submitted_ns};
-  }
   if (fresh.size() == 1 && try_fast_path(fresh.front())) {
     fresh.clear();
   }
@@ -372,6 +373,7 @@ void AgreementClient::end_world(const Error& why, bool certain) {
   if (fast_path_.holds_request()) {
     unfinished.push_back(fast_path_.take().pending);
   }
+  names_.take_all(unfinished);
   arrivals_.take_all(unfinished);
   core_.reported().take_all(unfinished);
   for (auto& pending : unfinished) {

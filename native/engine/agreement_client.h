@@ -26,6 +26,7 @@
 #include "engine/fast_path.h"
 #include "engine/formations.h"
 #include "engine/messages.h"
+#include "engine/name_queue.h"
 #include "engine/outcomes.h"
 #include "engine/pending.h"
 #include "engine/recorder.h"
@@ -130,6 +131,7 @@ class AgreementClient {
 
   const Parts parts_;
   const int rank_;
+  NameQueue names_;
   Arrivals arrivals_;
   AgreementCore core_;
   FastPath fast_path_;

@@ -135,6 +135,14 @@ std::vector<Runnable> AgreementClient::take_decided(const Decision& decision) {
     }
     throw;
   }
+  for (const Runnable& runnable : taken.runnables) {
+    if (runnable.pending->completion != nullptr) {  // this rank asked for it
+      names_.settle(*runnable.pending);
+    }
+  }
+  for (const AgreementCore::Taken::Refused& refused : taken.refused) {
+    names_.settle(*refused.pending);
+  }
   // Known before the handle is done, so that the group can be used at once.
   for (const Group& group : taken.added) {
     parts_.submissions.add_group(group);
@@ -174,10 +182,7 @@ std::string AgreementClient::describe_last_request() const {
   }
   char age[32];
   std::snprintf(age, sizeof age, "%.3g", static_cast<double>(base::now_ns() - last_request_.submitted_ns) / 1e9);
-  const bool waits =
-      fast_path_.holds_request() ||  // then it is the last one
-      (last_request_.kind == Kind::kJoin ? core_.reported().is_joined()
-                                         : core_.reported().awaits(last_request_.group, last_request_.name));
+  const bool waits = names_.holds(last_request_.group, last_request_.name);
   const char* const progress = waits ? "waits for others"
                                : parts_.outcomes.is_launched(last_request_.group, last_request_.name)
                                    ? "is agreed on, but its result is not here yet"

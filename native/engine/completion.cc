@@ -17,6 +17,9 @@ thread_local bool t_in_callback = false;
 }  // namespace
 
 bool Completions::take_name(const std::shared_ptr<Completion>& completion) {
+  if (completion->key.empty()) {
+    return true;
+  }
   const auto [holder, is_free] = names_.insert(completion);
   if (is_free) {
     return true;
@@ -30,6 +33,9 @@ bool Completions::take_name(const std::shared_ptr<Completion>& completion) {
 }
 
 void Completions::free_name(const std::shared_ptr<Completion>& completion) {
+  if (completion->key.empty()) {
+    return;
+  }
   const auto found = names_.find(completion);
   if (found != names_.end() && *found == completion) {
     names_.erase(found);
@@ -41,8 +47,10 @@ std::vector<Completions::Opened> Completions::open(std::vector<Opening> openings
   opened.reserve(openings.size());
   for (Opening& opening : openings) {
     auto completion = std::make_shared<Completion>();
-    completion->key_hash = std::hash<std::string>{}(opening.key);
-    completion->key = std::move(opening.key);
+    if (!opening.key.empty()) {
+      completion->key_hash = std::hash<std::string>{}(opening.key);
+      completion->key = std::move(opening.key);
+    }
     completion->callback = std::move(opening.callback);
     opened.push_back({0, std::move(completion)});
   }

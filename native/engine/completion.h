@@ -5,7 +5,8 @@
 //
 // A name stays in flight until its request is launched and its user has seen that, so that two requests of one name
 // which are made back to back are refused however fast the first one was: on another rank it may be slower. A user that
-// never looks does not block a name for ever: a quarter of a second after the request was launched, it is free.
+// never looks does not block a name for ever: a quarter of a second after the request was launched, it is free. A
+// request that is made in turn takes no name here, and none is refused because of it (name_queue.h).
 //
 // A request may have a callback. It is called once, when the request is done, by the thread that makes progress, which
 // holds neither a mutex nor the progress lock then. So finish() only lists the callbacks, and the engine calls
@@ -59,7 +60,7 @@ struct Completion : Outcome {
   // The rest belongs to the table.
   Handle handle = 0;
   Callback callback;  // until it is done; null: there is none
-  std::string key;    // the name in flight
+  std::string key;    // the name in flight, if it takes one
   size_t key_hash = 0;
   int64_t launched_ns = 0;
   bool released = false;  // by the user
@@ -72,7 +73,7 @@ class Completions {
     std::shared_ptr<Completion> completion;
   };
   struct Opening {
-    std::string key;
+    std::string key;  // empty: it takes no name
     Callback callback{};
   };
   // Opens a handle for each of these names, or none: when one of them is in flight, or comes twice, sets `taken` to the

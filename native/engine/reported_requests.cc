@@ -75,16 +75,6 @@ void ReportedRequests::add_by_bit(std::unique_ptr<Pending> pending, uint32_t bit
   membership.by_bit[bit] = std::move(pending);
 }
 
-bool ReportedRequests::awaits(uint32_t group, const std::string& name) const {
-  const auto found = memberships_.find(group);
-  if (found == memberships_.end()) {
-    return false;
-  }
-  const Membership& membership = found->second;
-  const uint32_t bit = membership.cache.find_name(name);
-  return membership.in_full.contains(name) || (bit < membership.by_bit.size() && membership.by_bit[bit] != nullptr);
-}
-
 std::unique_ptr<Pending> ReportedRequests::take(uint32_t group, const std::string& name, uint32_t bit) {
   Membership& membership = memberships_.at(group);
   if (bit == kNoBit) {

@@ -37,9 +37,6 @@ class ReportedRequests {
   void add(std::unique_ptr<Pending> pending, Ready& ready);
   // The same for one that others hear of by its bit, in whichever way.
   void add_by_bit(std::unique_ptr<Pending> pending, uint32_t bit);
-  // Whether a join, or a request of this name, is waited for.
-  bool is_joined() const noexcept { return join_ != nullptr; }
-  bool awaits(uint32_t group, const std::string& name) const;
 
   // --- on the way back
   // What one rank has reported as a bit, another one may have reported in full, and then the decision is in full.

@@ -138,7 +138,8 @@ Submissions::Admitted Submissions::admit(std::vector<Request> requests) {
     if (request.signature.kind == Kind::kJoin && requests.size() > 1) {
       throw Error(Code::kInvalidArgument, "join is submitted alone, not together with other requests.");
     }
-    openings.push_back({key_of(request.group, request.name), std::move(request.callback)});
+    openings.push_back(
+        {request.in_turn ? std::string() : key_of(request.group, request.name), std::move(request.callback)});
   }
   size_t taken = 0;
   std::vector<Completions::Opened> opened = completions_.open(std::move(openings), taken);

@@ -11,7 +11,6 @@
 
 #include "plugins/tensorflow/dtypes.h"
 #include "plugins/tensorflow/errors.h"
-#include "plugins/tensorflow/name_queue.h"
 #include "plugins/tensorflow/op_table.h"
 
 namespace farandole::tensorflow {
@@ -34,11 +33,6 @@ thread_local bool t_in_callback = false;
 
 // Begins all names, so that one name in two front ends of a process is two names.
 constexpr const char* kScope = "tensorflow.";
-
-NameQueue<Call>& names_in_flight() {
-  static auto* const names = new NameQueue<Call>;  // never destroyed: threads may outlive static objects
-  return *names;
-}
 
 Tensor input_of(TF_OpKernelContext* context, int index) {
   const Status status;
@@ -95,13 +89,6 @@ void Call::begin() {
   } else {
     base_ = kScope + operation + "." + kernel_.key(context_);
   }
-  if (names_in_flight().begin(base_ + "/" + std::to_string(kernel_.group), this)) {
-    is_first_ = true;
-    submit();
-  }
-}
-
-void Call::submit() {
   const EngineLink::Use use(EngineLink::of_process());
   try {
     engine_ = use.engine();
@@ -154,7 +141,7 @@ bool Call::may_make_progress() const {
     const Tensor& tensor = part.output ? part.output : part.input;
     return sum + (tensor ? TF_TensorByteSize(tensor.get()) : 0);
   };
-  return is_first_ && calls_in_flight == 1 && !t_in_callback &&
+  return calls_in_flight == 1 && !t_in_callback &&
          std::accumulate(parts_.begin(), parts_.end(), size_t{0}, bytes) <= kHelpBytes;
 }
 
@@ -291,6 +278,9 @@ farandole_request Call::request_of(Part& part) {
   request.options = kernel_.options.data();
   request.option_count = kernel_.options.size();
   request.name = part.name.c_str();
+  // TensorFlow may run an op again while it still runs: in several threads of a tf.data pipeline, or when several
+  // Python threads call one tf.function.
+  request.in_turn = 1;
   request.callback = &Call::part_done;
   request.callback_context = &part;
   if (kernel_.row->flow == Flow::kNothing) {
@@ -415,14 +405,10 @@ void Call::end() {
     EngineLink::of_process().restart_names();
   }
   parts_.clear();
-  Call* const next = names_in_flight().end(base_ + "/" + std::to_string(kernel_.group));
   // Before TensorFlow begins what comes next: it may be a call that is alone in flight.
   --calls_in_flight;
   done_();
   delete this;
-  if (next != nullptr) {
-    next->submit();
-  }
 }
 
 void Call::deliver_rows(Part& part, int count_output) {

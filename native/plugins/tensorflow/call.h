@@ -42,7 +42,6 @@ class Call {
   Call(const Kernel& kernel, TF_OpKernelContext* context, std::function<void()> done);
 
   void begin();
-  void submit();
   void hand_over(const std::vector<farandole_request>& requests);
   bool may_make_progress() const;
   void add_parts(const EngineLink::Use& use);
@@ -63,9 +62,8 @@ class Call {
   const Kernel& kernel_;
   TF_OpKernelContext* const context_;
   const std::function<void()> done_;
-  std::string base_;         // the operation and the key: names what is in flight
+  std::string base_;         // the operation and the key: begins the names of the parts
   bool is_counted_ = false;  // the name is a number of this rank's
-  bool is_first_ = false;    // did not wait for another one of its name, so that one of TensorFlow's threads submits it
   std::vector<Part> parts_;
   farandole_engine* engine_ = nullptr;
   std::atomic<size_t> open_{0};  // parts that are not done

@@ -34,7 +34,8 @@ class EngineLink : public plugins::EngineLink {
   std::string next_name(const std::string& operation, uint32_t group);
   // The call with the last name was refused on this rank, so the others do not count it either.
   void give_back_name(const std::string& operation, uint32_t group);
-  // A join has ended: all ranks begin to count anew. Requests of before may still be in flight, so the names are new.
+  // A join has ended: all ranks begin to count anew. Requests of before may still be in flight, so the names are
+  // others.
   void restart_names();
   // The same, where Python has counted the joins, or a world begins.
   void restart_names(uint64_t restarts);

@@ -8,7 +8,6 @@
 
 #include "capi/farandole.h"
 #include "plugins/own_progress.h"
-#include "plugins/tensorflow/name_queue.h"
 #include "plugins/tensorflow/tensorflow_c.h"
 
 namespace farandole::tensorflow {

@@ -38,6 +38,7 @@ class Arrays(MXNetDialect, FrontEnd[Sent]):
     """The front end of MXNet."""
 
     scope = "mxnet."
+    submits_in_order = False  # MXNet's engine makes them when their arrays are ready.
 
     def dtype(self, tensor: Sent) -> ElementType:
         """Return the array's element type for the engine.

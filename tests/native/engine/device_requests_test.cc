@@ -105,6 +105,40 @@ TEST_F(DeviceRequests, NoThreadWaitsForTheGpu) {
   });
 }
 
+TEST_F(DeviceRequests, RequestsOfOneNameKeepTheirOrderIfALaterInputComesFirst) {
+  in_world(World::kShm, 2, staged(), [](int rank, Engine& engine) {
+    Program first_program(rank);
+    Program second_program(rank);
+    gpu_fake::fake_gpu_hold(first_program.stream());
+    const Tensor first(first_program, counting(10, 1));
+    const Tensor second(second_program, counting(10, 100));
+    const auto in_turn = [](engine::Request request) {
+      request.in_turn = true;
+      return request;
+    };
+    const Handle earlier = engine.submit({in_turn(allreduce_on_gpu(first_program, "x", first, first))}).front();
+    const Handle later = engine.submit({in_turn(allreduce_on_gpu(second_program, "x", second, second))}).front();
+    EXPECT_EQ(testing::allreduce(engine, "on the host", {1}), std::vector<float>{2});
+    EXPECT_EQ(engine.completions().poll(later), 0) << "it waits for the one before it";
+    if (rank == 1) {
+      gpu_fake::fake_gpu_release(first_program.stream());
+    }
+    testing::allreduce(engine, "rank 1 goes first", {1});
+    if (rank == 0) {
+      gpu_fake::fake_gpu_release(first_program.stream());
+    }
+    launch(engine, first_program, {earlier});
+    launch(engine, second_program, {later});
+    std::vector<float> expected = counting(10, 1);
+    std::ranges::for_each(expected, [](float& each) { each *= 2; });
+    EXPECT_EQ(first.read(), expected);
+    expected = counting(10, 100);
+    std::ranges::for_each(expected, [](float& each) { each *= 2; });
+    EXPECT_EQ(second.read(), expected);
+    testing::allreduce(engine, "both have looked", {1});
+  });
+}
+
 TEST_F(DeviceRequests, LaunchedRequestIsReportedBeforeItIsDone) {
   gpu_fake::fake_gpu_time("lazy", 1, 0);
   in_world(World::kShm, 2, staged(), [](int rank, Engine& engine) {

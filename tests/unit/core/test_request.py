@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from farandole.base.request_kind import Kind
 from farandole.worker.core.dtype import DType, Sum
-from farandole.worker.core.request import Names, make_request
+from farandole.worker.core.request import RECURRING_NAMES, Names, make_request
 
 
 def test_fields():
@@ -41,3 +41,33 @@ def test_each_operation_and_group_counts_by_itself():
     assert (names.next("allreduce", 1), names.next("allreduce", 0)) == ("noname.0", "noname.3")
     names.restart_all()
     assert [names.next("allreduce", 0) for _ in range(2)] == ["noname.1.0", "noname.1.1"]
+
+
+def test_names_of_calls_that_may_recur_do_so_and_others_do_not():
+    names = Names()
+    first = [names.next("allreduce", 0, recurs=True) for _ in range(RECURRING_NAMES)]
+    assert len(set(first)) == RECURRING_NAMES and first[:2] == ["noname.0", "noname.1"]
+    assert names.next("allreduce", 0) == f"noname.{RECURRING_NAMES}"
+    assert names.next("allreduce", 0, recurs=True) == "noname.1"
+
+
+def test_upcoming_name_is_taken_once():
+    names = Names()
+    upcoming = names.upcoming("allreduce", 0)
+    assert upcoming == names.upcoming("allreduce", 0) == "noname.0"
+    assert names.take("allreduce", 0, upcoming)
+    assert not names.take("allreduce", 0, upcoming)
+    assert names.next("allreduce", 0, recurs=True) == "noname.1"
+    names.give_back("allreduce", 0)
+    assert names.upcoming("allreduce", 0) == "noname.1"
+
+
+def test_names_of_before_a_join_come_again_only_after_the_next_one():
+    names = Names()
+    before = names.upcoming("allreduce", 0)
+    seen = []
+    for _ in range(4):
+        names.restart_all()
+        assert not names.take("allreduce", 0, before)
+        seen.append(names.next("allreduce", 0, recurs=True))
+    assert seen == ["noname.1.0", "noname.0", "noname.1.0", "noname.0"]

@@ -105,3 +105,16 @@ def test_joined():
     assert whole.count == 3 and not whole.submitted
     assert bytes(whole.requests) == b"".join(map(bytes, (part.requests for part in parts)))
     assert len(whole.handles) == 3 and ctypes.sizeof(whole.requests) == 3 * ctypes.sizeof(parts[0].requests[0])
+
+
+def test_requests_of_a_pool_are_not_in_turn_for_their_next_call():
+    pool = SubmissionPool()
+    single = pool.single(b"x", (1,))
+    series = pool.series("key", lambda: [make_request(Kind.BARRIER, "x")] * 3)
+    for submission in (single, series):
+        submission.make_in_turn()
+        assert all(request.in_turn == 1 for request in submission.requests)
+        submission.put_back()
+    assert pool.single(b"x", (1,)) is single and pool.series("key", list) is series
+    for submission in (single, series):
+        assert all(request.in_turn == 0 for request in submission.requests)

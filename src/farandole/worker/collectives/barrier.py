@@ -21,7 +21,7 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
         HorovodInternalError: a worker was lost.
     """
     check_process_set(process_set, "barrier")
-    current().carry_out(HandleTable.run, "barrier", None, process_set, _barrier)
+    current().carry_out(HandleTable.run, "barrier", None, process_set, _barrier, recurs=True)
 
 
 def _barrier(session: Session, group: int, name: str) -> Call:

@@ -6,6 +6,7 @@ A call is waited for at once (`now`, or `now_in_place` if it overwrites its inpu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from farandole.worker.collectives.calls import call_of_one, call_of_several, member_names
@@ -49,22 +50,24 @@ class Forms:
     def __init__(self, front: FrontEnd[Tensor]) -> None:
         """Create the object for a front end."""
         self.front = front
+        # The calls whose names recur if they have none: those that submit all their requests at once.
+        self._recurring = (call_of_one, call_of_several) if front.submits_in_order else ()
         self.now = front.outside_graphs(self._carry_out(HandleTable.run))
         self._now_in_place = front.outside_graphs(self._in_place)
         self._later: Callable[..., int] = front.outside_graphs(self._carry_out(HandleTable.begin))
 
     def _carry_out(self, how: Callable[[HandleTable, Call], Any]) -> Callable[..., Any]:
         """Return a function that makes calls as `Session.carry_out` does, in the front end's scope."""
-        scope, waits = self.front.scope, how is HandleTable.run
+        scope, waits, recurs_for = self.front.scope, how is HandleTable.run, self._recurring
 
         def carry_out(
             operation: str, name: str | None, process_set: ProcessSet, make: Callable[..., Call], *details: Any
         ) -> Any:
-            session = current()
+            session, recurs = current(), make in recurs_for
             if waits and session.retry is not None:
-                return session.carry_out(how, operation, name, process_set, make, *details, scope=scope)
+                return session.carry_out(how, operation, name, process_set, make, *details, scope=scope, recurs=recurs)
             # Every small tensor comes here, so one call is saved.
-            return session.carry_out_once(how, operation, name, process_set, make, *details, scope=scope)
+            return session.carry_out_once(how, operation, name, process_set, make, *details, scope=scope, recurs=recurs)
 
         return carry_out
 
@@ -93,7 +96,7 @@ class Forms:
             settle(options)  # `run` does it again, which changes nothing.
             if compression is not none:
                 return run(tensor, name, process_set, options, compression)
-            if name is None or is_traced():
+            if is_traced():
                 return run(tensor, name, process_set, options)
             try:
                 if may_be_tracked and is_tracked(tensor):
@@ -350,9 +353,20 @@ class Forms:
         repeated.
         """
         session = current()
-        retry, scope = session.retry, self.front.scope
+        retry = session.retry
+        once = partial(
+            session.carry_out_once,
+            HandleTable.run,
+            operation,
+            name,
+            process_set,
+            make,
+            *details,
+            scope=self.front.scope,
+            recurs=make in self._recurring,
+        )
         if retry is None or process_set.process_set_id != 0:
-            return session.carry_out_once(HandleTable.run, operation, name, process_set, make, *details, scope=scope)
+            return once()
         kept = [self.front.copy(tensor) for tensor in written]
 
         def put(values: Sequence[Tensor]) -> None:
@@ -365,8 +379,5 @@ class Forms:
                 return written[0]
             put(result)
             return list(written)
-
-        def once() -> Any:
-            return session.carry_out_once(HandleTable.run, operation, name, process_set, make, *details, scope=scope)
 
         return retry.run(once, lambda: put(kept), adopt)

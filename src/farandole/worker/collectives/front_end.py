@@ -36,9 +36,11 @@ class FrontEnd(Dialect, ABC, Generic[Tensor]):
             PyTorch's calls have the same names as in Horovod.
         converts: whether users may pass values other than tensors, which `accept` converts.
         splits: the kind of tensor that alltoall's `splits` must be; None: any integers.
+        submits_in_order: whether requests are submitted in the order of the program's calls.
     """
 
     scope = ""
+    submits_in_order = True
     converts = False
     splits: Int32Only | None = None
 

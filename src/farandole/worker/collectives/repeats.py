@@ -1,10 +1,11 @@
-"""Calls that are made again: of one tensor, under a name of their own, with the same options.
+"""Calls that are made again: of one tensor, under the same name, with the same options.
 
 The other modules find out for each call what is asked for, check it, and describe it for the engine. That takes several
 times as long as a small collective does. For the next call of the same name, options and process set the answers are
 the same, if the tensor is like the last one. So a call is kept when it is done, and made again with the new tensor.
 
 They are kept in `Session.repeats`. A call that is in use is not there: another thread that makes it goes the long way.
+A call without a name has one that recurs (`core.request.Names`), and is kept under that.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ from farandole.worker.core.basics import current
 from farandole.worker.core.engine import Engine
 from farandole.worker.core.group import ProcessSet
 from farandole.worker.core.handle import Call, HandleTable
+from farandole.worker.core.session import Session
 from farandole.worker.core.submission import Single
 
 # More calls of a session are not kept: their names may never recur.
-MOST = 4096
+MOST = 8192
+# A kept call that does not fit a tensor stays for this number of times: the next tensors may be like the first one.
+PATIENCE = 4
 _FACTORS = (PRESCALE.option, POSTSCALE.option)
 # The result of `Repeats.make` if there is no call that can be made again.
 NEW = object()
@@ -34,6 +38,7 @@ class Repeat:
     Attributes:
         dtype: the framework's type of its tensors.
         shape: their shape.
+        misfits: how often in a row it was not made because a tensor was not like its own.
     """
 
     __slots__ = (
@@ -47,6 +52,7 @@ class Repeat:
         "_single",
         "_tensor",
         "dtype",
+        "misfits",
         "shape",
     )
 
@@ -72,6 +78,7 @@ class Repeat:
         self._kept, self._key, self._front, self._engine, self._single = kept, key, front, engine, single
         self._prepared = engine.prepare(single)
         self.dtype, self.shape = tensor.dtype, tensor.shape
+        self.misfits = 0
         self._tensor: Any = None
         self._result: Any = None
         self._error: Exception | None = None
@@ -108,8 +115,19 @@ class Repeat:
 
     def run(self) -> Any:
         """Submit the request, wait for it, and return its result, or raise its error."""
-        self._engine.run_prepared(self._single, self._prepared)
+        try:
+            self._engine.run_prepared(self._single, self._prepared)
+        except Exception:
+            if self._single.submitted:
+                self._engine.release(self._single)
+                self._tensor = self._result = None
+            raise
         return self._done()
+
+    def put_back(self) -> None:
+        """Keep it for the next call, because it is not made now."""
+        self._tensor = self._result = None
+        self._kept[self._key] = self
 
     def begun(self) -> bool:
         """Return whether the engine knows the request, or did know it."""
@@ -123,8 +141,8 @@ class Repeat:
         result = self._result
         if result is self._tensor:
             self._front.note_write(result)
-        self._tensor = self._result = None
-        self._kept[self._key] = self
+        self.misfits = 0
+        self.put_back()
         return result
 
 
@@ -144,32 +162,54 @@ class Repeats:
         """
         self._front, self._collective, self._how = front, collective, how
         self._in_place = form.in_place
-        self._name = front.scope + form.function(collective.name)
-        self._full_name_begins = f"{front.scope}{form.operation(collective.name)}."
+        self._function = front.scope + form.function(collective.name)
+        self._operation = front.scope + form.operation(collective.name)
 
-    def key(self, name: str, process_set: ProcessSet, options: Options) -> tuple[Any, ...]:
+    def key(self, name: str | None, process_set: ProcessSet, options: Options) -> tuple[Any, ...]:
         """Return the key of a call with these settled options."""
-        return (self._name, name, process_set.process_set_id, *options.values())
+        group = process_set.process_set_id
+        unnamed = name is None
+        if unnamed and group is not None:
+            name = current().names.upcoming(self._operation, group)
+        return (self._function, name, unnamed, group, *options.values())
 
-    def make(self, key: Hashable, tensor: Any) -> Any:
+    def make(self, key: tuple[Any, ...], tensor: Any) -> Any:
         """Make a call again and return the result of `how`, or `NEW` if it cannot be made again with this tensor."""
         session = current()
         try:
             repeat = session.repeats.pop(key, None)
         except TypeError:  # An option has no hash.
             return NEW
-        if repeat is None or session.retry is not None:
+        if repeat is None or session.retry is not None or session.only_arrived:
             return NEW
         front = self._front
         address = front.address_if_like(tensor, repeat.dtype, repeat.shape)
         if not address:
+            repeat.misfits += 1
+            repeat.put_back()
             return NEW
         if self._in_place:
             repeat.take(tensor, address, tensor, address)
         else:
             result = front.empty_like(tensor)
             repeat.take(tensor, address, result, front.address(result))
+        if key[2]:
+            return self._make_unnamed(session, key, repeat)
         return self._how(session.handles, repeat)
+
+    def _make_unnamed(self, session: Session, key: tuple[Any, ...], repeat: Repeat) -> Any:
+        """Make a call whose name is counted, or return `NEW` if another thread has taken the name meanwhile."""
+        _, name, _, group, *_ = key
+        if not session.names.take(self._operation, group, name):
+            repeat.put_back()
+            return NEW
+        try:
+            return self._how(session.handles, repeat)
+        except Exception:
+            if not repeat.begun():
+                # It was refused, so the other ranks do not count it.
+                session.names.give_back(self._operation, group)
+            raise
 
     def keep(self, key: tuple[Any, ...], tensor: Any, options: Options) -> None:
         """Keep a call that has been made, if it can be made again.
@@ -182,14 +222,20 @@ class Repeats:
         session, front, collective = current(), self._front, self._collective
         if session.retry is not None or session.only_arrived or not _stand_for_themselves(options):
             return
+        _, name, unnamed, group, *_ = key
+        kept = session.repeats.get(key)
+        if (kept is not None and kept.misfits <= PATIENCE) or (unnamed and not front.submits_in_order):
+            return
         if not front.address_if_like(tensor, getattr(tensor, "dtype", None), getattr(tensor, "shape", None)):
             return
         dtype = front.ready_dtype(tensor)
         if dtype is None:
             return
-        name = (self._full_name_begins + key[1]).encode()
-        single = Single(session.pool, len(name), len(tensor.shape))
-        single.fill(collective.kind, dtype, key[2], tensor.shape, name, 0, 0, collective.native_options(options))
+        full_name = f"{self._operation}.{name}".encode()
+        single = Single(session.pool, len(full_name), len(tensor.shape))
+        single.fill(collective.kind, dtype, group, tensor.shape, full_name, 0, 0, collective.native_options(options))
+        if unnamed:
+            single.make_in_turn()
         if len(session.repeats) >= MOST:
             session.repeats.clear()
         session.repeats[key] = Repeat(session.repeats, key, front, session.engine, single, tensor)

@@ -27,7 +27,7 @@ from typing import Any
 from farandole.base.request_kind import Kind
 from farandole.errors import LibraryError
 
-ABI_VERSION = 14
+ABI_VERSION = 15
 KINDS = len(Kind)
 LIBRARY_NAME = "libfarandole.so"
 
@@ -90,6 +90,7 @@ class NativeRequest(Structure):
         ("callback", Callback),
         ("callback_context", c_void_p),
         ("device", c_int32),
+        ("in_turn", c_uint32),
         ("stream", c_void_p),
     )
 

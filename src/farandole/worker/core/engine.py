@@ -235,7 +235,7 @@ class Engine:
         return (self._pointer, requests, count, handles, seconds)
 
     def run_prepared(self, submission: Submission, prepared: Prepared) -> None:
-        """Run requests as `run` does, and release them, if they are not interrupted.
+        """Run requests as `run` does, and release them if they succeed.
 
         Args:
             submission: the requests, whose results are in their outputs.
@@ -248,14 +248,9 @@ class Engine:
             self._blocked_ns += time.monotonic_ns() - started
         if not status:
             return
-        try:
-            if status != _TIMEOUT:
-                raise self._error(status)
-            self.wait(submission)
-        except FarandoleError:
-            if submission.submitted:
-                self.release(submission)
-            raise
+        if status != _TIMEOUT:
+            raise self._error(status)
+        self.wait(submission)
         self.release(submission)
 
     def done(self, submission: Submission) -> bool:

@@ -64,6 +64,11 @@ class Pending:
         assert self._submission is not None
         self._engine.submit(self._submission)
 
+    def make_in_turn(self) -> None:
+        """Make the requests wait for earlier ones of their names, which may be in flight; before `submit`."""
+        assert self._submission is not None
+        self._submission.make_in_turn()
+
     def wait(self) -> None:
         """Wait until all requests are done."""
         assert self._submission is not None

@@ -81,6 +81,12 @@ def _array_type(count: int) -> type[ctypes.Array[ctypes.c_int64]]:
     return ctypes.c_int64 * count
 
 
+# Names that recur do so after this many calls. A program whose number of unnamed calls in an iteration divides it gives
+# each name to the same call every time, and it has many divisors. Calls that are this far apart are rarely in flight at
+# once; if they are, the engine makes them in turn.
+RECURRING_NAMES = 840
+
+
 class NamesFollower(Protocol):
     """A separate counter of unnamed requests, such as that of a framework's ops."""
 
@@ -96,25 +102,41 @@ class Names:
 
     Each (operation, group) has its own count, and only unnamed requests that were accepted count. So a named request, a
     request in another group or a refused one does not shift later names if only one rank makes it.
+
+    A call whose requests are all submitted at once, in the order of the program, has a name that recurs: the engine
+    agrees on a name that it knows without messages. Its requests must be made in turn (`Submission.make_in_turn`).
+    Every other call has a name of its own.
     """
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, int]] = Counter()
-        self._begin = "noname."
-        self._restarts = 0
         self._lock = threading.Lock()
         self._followers: list[NamesFollower] = []
+        self._begin_at(0)
 
     def follow(self, follower: NamesFollower) -> None:
         """Make another counter of unnamed requests restart together with these names."""
         self._followers.append(follower)
 
-    def next(self, operation: str, group: int) -> str:
+    def next(self, operation: str, group: int, recurs: bool = False) -> str:
         """Return the next name, without the operation: `noname.7`."""
         with self._lock:
             number = self._counts[operation, group]
             self._counts[operation, group] = number + 1
-            return f"{self._begin}{number}"
+            return self._recurring[number % RECURRING_NAMES] if recurs else f"{self._begin}{number}"
+
+    def upcoming(self, operation: str, group: int) -> str:
+        """Return what `next` would return for a name that recurs, without taking it."""
+        return self._recurring[self._counts[operation, group] % RECURRING_NAMES]
+
+    def take(self, operation: str, group: int, name: str) -> bool:
+        """Take the upcoming name. False if another thread has taken it meanwhile."""
+        with self._lock:
+            number = self._counts[operation, group]
+            if self._recurring[number % RECURRING_NAMES] is not name:
+                return False
+            self._counts[operation, group] = number + 1
+            return True
 
     def give_back(self, operation: str, group: int) -> None:
         """Make the last name available again, because its request was refused."""
@@ -131,9 +153,9 @@ class Names:
             follower.restarted(group)
 
     def restart_all(self) -> None:
-        """Count from 0 again everywhere, with names that have not been used: earlier requests may still be in flight.
+        """Count from 0 again everywhere, with names that are not in flight: earlier requests may still be.
 
-        All ranks do so at the same point of their programs.
+        All ranks do so after a join, at the same point of their programs.
         """
         self._restart_all(self._restarts + 1)
 
@@ -144,7 +166,13 @@ class Names:
     def _restart_all(self, restarts: int) -> None:
         with self._lock:
             self._counts.clear()
-            self._restarts = restarts
-            self._begin = f"noname.{restarts}." if restarts else "noname."
+            self._begin_at(restarts)
         for follower in self._followers:
             follower.restarted_all(restarts)
+
+    def _begin_at(self, restarts: int) -> None:
+        self._restarts = restarts
+        self._begin = f"noname.{restarts}." if restarts else "noname."
+        # The requests of before a join are done by the end of the next one, so two sets of names are enough.
+        begin = "noname.1." if restarts % 2 else "noname."
+        self._recurring = [f"{begin}{number}" for number in range(RECURRING_NAMES)]

@@ -10,6 +10,7 @@ import ctypes
 import json
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import accumulate, chain
 from typing import Any, TypeVar, cast
 
@@ -262,12 +263,15 @@ class Session:
         make: Callable[..., Call],
         *details: Any,
         scope: str = "",
+        recurs: bool = False,
     ) -> Any:
         """Do the same as `carry_out_once`, but repeat a synchronous call of all ranks if its world breaks."""
-        once = self.carry_out_once
+        call = partial(
+            self.carry_out_once, how, operation, name, process_set, make, *details, scope=scope, recurs=recurs
+        )
         if self.retry is None or how is not HandleTable.run or process_set.process_set_id != 0:
-            return once(how, operation, name, process_set, make, *details, scope=scope)
-        return self.retry.run(lambda: once(how, operation, name, process_set, make, *details, scope=scope))
+            return call()
+        return self.retry.run(call)
 
     def carry_out_once(
         self,
@@ -278,6 +282,7 @@ class Session:
         make: Callable[..., Call],
         *details: Any,
         scope: str = "",
+        recurs: bool = False,
     ) -> Any:
         """Create a call under its full name, and run or begin it.
 
@@ -289,6 +294,8 @@ class Session:
             make: a function from (session, group, full name, *details) to the call.
             details: the arguments of `make`.
             scope: the prefix of the full name, as `FrontEnd.scope` describes.
+            recurs: whether the name recurs if the user has given none, as `Names` describes; `make` then returns a
+                `Pending`, or a call without requests.
         """
         group = process_set.process_set_id
         if group is None:
@@ -300,10 +307,12 @@ class Session:
                 "others' state; move other collectives into the training function."
             )
         counted = scope + operation if scope else operation
-        own_name = self.names.next(counted, group) if name is None else name
+        own_name = self.names.next(counted, group, recurs) if name is None else name
         call = None
         try:
             call = make(self, group, f"{counted}.{own_name}", *details)
+            if recurs and name is None and isinstance(call, Pending):  # The others have no requests.
+                call.make_in_turn()
             return how(self.handles, call)
         except Exception:
             if name is None and (call is None or not call.begun()):

@@ -43,15 +43,18 @@ class Submission:
         count: their number, at least one.
         requests: their native array.
         handles: the native array of their handles. The first one is 0 unless the requests are submitted.
+        in_turn: whether requests wait for earlier ones of their names, instead of being refused while these are in
+            flight.
     """
 
-    __slots__ = ("count", "handles", "requests")
+    __slots__ = ("count", "handles", "in_turn", "requests")
 
     def __init__(self, requests: Sequence[NativeRequest]) -> None:
         """Copy requests into an array, which keeps the memory alive that they point to."""
         self.count = len(requests)
         self.requests = (NativeRequest * self.count)(*requests)
         self.handles = (ctypes.c_uint64 * self.count)()
+        self.in_turn = False
 
     @classmethod
     def joined(cls, parts: Sequence[Submission]) -> Submission:
@@ -61,7 +64,14 @@ class Submission:
         everything = b"".join([part.requests for part in parts])
         whole.requests = (NativeRequest * whole.count).from_buffer_copy(everything)
         whole.handles = (ctypes.c_uint64 * whole.count)()
+        whole.in_turn = False
         return whole
+
+    def make_in_turn(self, in_turn: bool = True) -> None:
+        """Set `in_turn`, before the requests are submitted."""
+        self.in_turn = in_turn
+        for request in self.requests:
+            request.in_turn = in_turn
 
     @property
     def submitted(self) -> bool:
@@ -225,6 +235,8 @@ class SubmissionPool:
 
     def put_single(self, single: Single) -> None:
         """Return a request that is done and released."""
+        if single.in_turn:
+            single.make_in_turn(False)
         if len(self._singles) < self.MOST_SINGLES:
             self._singles.append(single)
 
@@ -240,6 +252,8 @@ class SubmissionPool:
 
     def put_series(self, key: Hashable, series: Series) -> None:
         """Return a series whose requests are done and released."""
+        if series.in_turn:
+            series.make_in_turn(False)
         with self._lock:
             if self._in_series + series.count > self.MOST_IN_SERIES:
                 self._series.clear()
