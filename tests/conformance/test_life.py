@@ -126,6 +126,13 @@ def test_static_process_sets(nursery, front):
             assert "process_sets entry number 1 is a duplicate" in str(error)
         else:
             raise AssertionError("duplicate sets were taken")
+        for wrong in (5, [[0, 1]], "static"):
+            try:
+                hvd.init(process_sets=wrong)
+            except ValueError as error:
+                assert "is not valid: pass a list of ProcessSet, or 'dynamic'." in str(error)
+            else:
+                raise AssertionError(f"{wrong} was taken for process sets")
         sets = [hvd.ProcessSet([0, 1]), hvd.ProcessSet([2])]
         hvd.init(process_sets=sets)
         assert [process_set.process_set_id for process_set in sets] == [1, 2]

@@ -377,6 +377,23 @@ def test_wrong_arguments(worlds):
     worlds.run(2, body)
 
 
+def test_plain_optimizer_in_a_loop_of_steps_is_refused_in_a_fixed_world(worlds):
+    """Without a message, each worker would train a model of its own."""
+
+    def body():
+        model = torch.nn.Linear(1, 1)
+        loader = hvd.elastic.ElasticLoader([torch.ones(1)] * 4, global_batch_size=2)
+        plain = torch.optim.SGD(model.parameters(), lr=0.1)
+        try:
+            hvd.elastic.steps(loader, epochs=1, model=model, optimizer=plain)
+        except ValueError as error:
+            assert "optimizer is a plain SGD; pass hvd.DistributedOptimizer(optimizer, ...)" in str(error)
+        else:
+            raise AssertionError("each worker would train a model of its own")
+
+    worlds.run(2, body)
+
+
 def test_num_groups_is_deprecated(worlds):
     def body():
         model = make_model()

@@ -13,6 +13,7 @@ from farandole.errors import (
     FarandoleError,
     HorovodInternalError,
     HostsUpdatedInterrupt,
+    InvalidRequestError,
     MismatchError,
     StartError,
     StateLostError,
@@ -278,3 +279,10 @@ def test_it_is_a_decorator_too() -> None:
 
 def test_errors_are_of_our_tree() -> None:
     assert issubclass(StateLostError, FarandoleError) and not issubclass(StateLostError, HorovodInternalError)
+
+
+def test_what_is_not_a_function_or_not_a_state_is_refused() -> None:
+    with pytest.raises(InvalidRequestError, match="takes a training function, but got 5"):
+        run(5)  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequestError, match=r"is its state, such as TorchState\(...\), not 'model'"):
+        run(lambda state: state)("model")

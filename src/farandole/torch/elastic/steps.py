@@ -144,7 +144,7 @@ def _check(things: MutableMapping[str, Any]) -> None:
             raise InvalidRequestError(
                 f"{name}={thing!r} has no state_dict() and load_state_dict(), by which newcomers could get it."
             )
-        if is_elastic() and isinstance(thing, torch.optim.Optimizer):
+        if isinstance(thing, torch.optim.Optimizer) and (is_elastic() or current().world.size > 1):
             _check_optimizer(name, thing)
     optimizers = sum(isinstance(thing, torch.optim.Optimizer) for thing in things.values())
     if is_elastic() and optimizers > 1 and not current().settings.elastic_keep_gradients:
@@ -156,6 +156,8 @@ def _check(things: MutableMapping[str, Any]) -> None:
 
 def _check_optimizer(name: str, optimizer: Any) -> None:
     if isinstance(optimizer, AdasumOptimizer):
+        if not is_elastic():
+            return
         raise InvalidRequestError(
             f"{name} reduces with Adasum, where each worker takes its own step: without a worker that was lost, the "
             "step cannot be repeated. Pass a DistributedOptimizer with another op."
@@ -163,7 +165,7 @@ def _check_optimizer(name: str, optimizer: Any) -> None:
     if not is_distributed(optimizer):
         raise InvalidRequestError(
             f"{name} is a plain {type(optimizer).__name__}; pass hvd.DistributedOptimizer({name}, ...), so that "
-            "gradients survive the loss of a worker."
+            "the workers train one model with averaged gradients, which survive the loss of a worker."
         )
 
 

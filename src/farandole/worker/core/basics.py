@@ -175,13 +175,18 @@ def init(comm: Sequence[int] | None = None, process_sets: Sequence[ProcessSet] |
     """
     if isinstance(process_sets, str):
         if process_sets.lower() != "dynamic":
-            raise InvalidRequestError(
-                f"process_sets={process_sets!r} is not valid: pass a list of ProcessSet, or 'dynamic'."
-            )
+            raise _not_process_sets(process_sets)
         process_sets = None
+    is_list = process_sets is None or isinstance(process_sets, Sequence)
+    if not is_list or not all(isinstance(each, ProcessSet) for each in process_sets or ()):
+        raise _not_process_sets(process_sets)
     _default.open(list(process_sets or ()))
     if comm is not None:
         _check_comm(comm)
+
+
+def _not_process_sets(given: object) -> InvalidRequestError:
+    return InvalidRequestError(f"process_sets={given!r} is not valid: pass a list of ProcessSet, or 'dynamic'.")
 
 
 def shutdown() -> None:

@@ -37,6 +37,7 @@ from farandole.errors import (
     FarandoleError,
     HorovodInternalError,
     HostsUpdatedInterrupt,
+    InvalidRequestError,
     MismatchError,
     NotInitializedError,
     StateLostError,
@@ -177,6 +178,9 @@ def run(func: Callable[Concatenate[StateType, P], R]) -> Callable[Concatenate[St
     Args:
         func: a function that takes a `State` as its first argument.
 
+    Raises:
+        ValueError: it is not a function; when it is called: its first argument is not a state.
+
     Example:
         >>> @hvd.elastic.run
         ... def train(state):
@@ -192,9 +196,16 @@ def run_in(
     worlds: Worlds, func: Callable[Concatenate[StateType, P], R]
 ) -> Callable[Concatenate[StateType, P], R | None]:
     """Do the same as `run`, in given worlds."""
+    if not callable(func):
+        raise InvalidRequestError(f"hvd.elastic.run takes a training function, but got {func!r}.")
 
     @functools.wraps(func)
     def wrapper(state: StateType, *args: P.args, **kwargs: P.kwargs) -> R | None:
+        if not hasattr(state, "sync"):
+            raise InvalidRequestError(
+                f"the first argument of a function of hvd.elastic.run is its state, such as TorchState(...), not "
+                f"{state!r}."
+            )
         _tell_who_writes_checkpoints()
         train = functools.partial(func, state, *args, **kwargs)
         if worlds.go_on():
