@@ -109,6 +109,19 @@ def test_elastic_job_with_one_worker_is_restarted_to_move() -> None:
     assert (after.jobs["a"].phase, after.jobs["a"].reason) == (Phase.STOPPING, "it goes on elsewhere")
 
 
+def test_job_that_has_room_only_with_a_lost_host_waits_for_it() -> None:
+    waiting = job("2", {}, phase=Phase.WAITING)
+    decision = Decision({}, {"a": "can never start: it needs 2 slots of one type, and no type has more than 1"})
+    both = hosts("h1:1,h2:1")
+    lost = (msgspec.structs.replace(both[0], up=False), both[1])
+    for known, reason in (
+        (both, "can never start: it needs 2 slots of one type, and no type has more than 1"),
+        (lost, "waits for h1, which cannot take work now: it needs 2 slots of one type, and no type has more than 1"),
+    ):
+        after = turn({"a": waiting}, known, QueueSettings(), {}, lambda *_: decision, 20.0)
+        assert after.reasons["a"] == reason
+
+
 def test_policies_see_time_of_restart() -> None:
     settings = QueueSettings(restart_cost=30.0)
     cluster = cluster_of(hosts("h1:4"), ())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
+import types
 from typing import Any
 
 import pytest
@@ -99,3 +101,14 @@ def test_without_pyspark_the_next_step_is_told() -> None:
         fixed.run(print)
     with pytest.raises(SpecError, match=r"PySpark is not installed \(hint: pip install 'farandole\[spark\]'\)"):
         importlib.import_module("farandole.spark.estimator")
+
+
+def test_without_a_spark_context_the_next_step_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message begins as Horovod's, which scripts look for."""
+    pyspark: Any = types.ModuleType("pyspark")
+    pyspark.SparkContext = types.SimpleNamespace(_active_spark_context=None)
+    monkeypatch.setitem(sys.modules, "pyspark", pyspark)
+    monkeypatch.setattr(use_spark, "_check_installed", lambda: None)
+    monkeypatch.setattr(use_spark, "connect_session", lambda: None)
+    with pytest.raises(SpecError, match=r"^Could not find an active SparkContext.*SparkSession\.builder\.getOrCreate"):
+        use_spark.active_context()

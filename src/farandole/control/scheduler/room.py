@@ -9,6 +9,9 @@ from farandole.control.scheduler.cluster import Cluster
 from farandole.control.scheduler.job import PolicyJob
 from farandole.control.scheduler.rules import Queue, Rules
 
+NEVER = "can never start: "
+"""The beginning of a reason for which no decision on the same nodes can ever start a job."""
+
 
 class Grant(NamedTuple):
     """The number and type of slots for a job, before their nodes are chosen."""
@@ -120,7 +123,7 @@ class Room:
 
 def never_fits(job: PolicyJob, largest: int) -> str:
     """Return the reason why a job that needs more slots than any type has can never start."""
-    return f"can never start: it needs {job.min_slots} slots of one type, and no type has more than {largest}"
+    return f"{NEVER}it needs {job.min_slots} slots of one type, and no type has more than {largest}"
 
 
 def lineage(queue: str, rules: Rules) -> Iterator[str]:

@@ -33,7 +33,7 @@ from farandole.control.scheduler.job import Decision, PolicyJob
 from farandole.control.scheduler.jobs import by_submission
 from farandole.control.scheduler.placement import pack
 from farandole.control.scheduler.placement.by_node import Place
-from farandole.control.scheduler.room import never_fits
+from farandole.control.scheduler.room import NEVER, never_fits
 from farandole.control.scheduler.rules import Rules
 
 _GROWTH = 4
@@ -266,7 +266,7 @@ def _why_never(job: PolicyJob, cluster: Cluster) -> str:
     largest = max(cluster.slots_of.values())
     if job.min_slots > largest:
         return never_fits(job, largest)
-    return f"can never start: its batch cannot be split over {job.min_slots} workers on any type of node"
+    return f"{NEVER}its batch cannot be split over {job.min_slots} workers on any type of node"
 
 
 def _candidates(cluster: Cluster, job: PolicyJob) -> Iterator[Candidate]:
