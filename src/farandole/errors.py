@@ -1,17 +1,21 @@
 """The errors that farandole raises.
 
-FarandoleError (RuntimeError) ├── HorovodInternalError      a collective failed on all its ranks; recoverable (the name
-is Horovod's) │   ├── MismatchError         the ranks made different requests under one name; the job continues │   ├──
-WorkerLostError       a worker died or was cut off; this world has ended │   ├── ShutDownError         a worker left
-gracefully; this world has ended │   ├── StalledError          some ranks never made requests that others waited for;
-this world has ended │   └── NotInitializedError   init() has not been called (also a ValueError) ├── EvictedError this
-worker was removed from the job ├── InvalidRequestError       this call is not valid, whatever the other ranks do (also
-a ValueError) ├── SettingError              a setting has a value that cannot be used (also a ValueError) ├──
-TimelineError             the timeline cannot be recorded there (also an OSError) ├── CheckpointError           there
-are checkpoints, and none can be used ├── LibraryError              the native library is missing or does not fit (also
-an ImportError) ├── StartError                the engine or the world could not be made ├── StateLostError elastic: no
-worker is left that has the trained state └── HostsUpdatedInterrupt     elastic: not a failure; the next world should be
-entered (the name is Horovod's)
+FarandoleError (RuntimeError)
+├── HorovodInternalError      a collective failed on all its ranks; recoverable (the name is Horovod's)
+│   ├── MismatchError         the ranks made different requests under one name; the job continues
+│   ├── WorkerLostError       a worker died or was cut off; this world has ended
+│   ├── ShutDownError         a worker left gracefully; this world has ended
+│   ├── StalledError          some ranks never made requests that others waited for; this world has ended
+│   └── NotInitializedError   init() has not been called (also a ValueError)
+├── EvictedError              this worker was removed from the job
+├── InvalidRequestError       this call is not valid, whatever the other ranks do (also a ValueError)
+├── SettingError              a setting has a value that cannot be used (also a ValueError)
+├── TimelineError             the timeline cannot be recorded there (also an OSError)
+├── CheckpointError           there are checkpoints, and none can be used
+├── LibraryError              the native library is missing or does not fit (also an ImportError)
+├── StartError                the engine or the world could not be made
+├── StateLostError            elastic: no worker is left that has the trained state
+└── HostsUpdatedInterrupt     elastic: not a failure; the next world should be entered (the name is Horovod's)
 
 LaunchError (RuntimeError)    the launcher could not start a job, or the job failed
 ├── SpecError                 the request cannot be carried out; nothing was started (also a ValueError)

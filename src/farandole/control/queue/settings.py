@@ -1,7 +1,9 @@
 """The settings of a queue (policy, time slices, queues, quotas): in its database, and adjustable while it runs.
 
-policy=rr  quantum=600  ageing=3600  keep=604800
-queue.vision=weight=2,quota=8,limit=16     user.ann=slots=4,jobs=20     users=slots=8     admins=ann,bob
+Examples of what a user sets:
+
+    policy=rr  quantum=600  ageing=3600  keep=604800
+    queue.vision=weight=2,quota=8,limit=16  user.ann=slots=4,jobs=20  users=slots=8  admins=ann,bob
 """
 
 from __future__ import annotations
