@@ -113,7 +113,6 @@ class Summary:
     median: float
     p99: float
     waiting: float
-    waiting_median: float
     waiting_p99: float
     makespan: float
     """Makespan; the mean if there are several workloads."""
@@ -123,8 +122,6 @@ class Summary:
     """Slot-hours for each job."""
     fairness: float
     fairness_worst: float
-    unfair: float
-    """Fraction of the jobs that took longer than with an equal share."""
     restarts: float
     """Restarts for each job."""
 
@@ -149,14 +146,12 @@ def summarise(policy: str, cluster: Cluster, workloads: Sequence[Sequence[JobRes
         median=quantile(completion, 0.5),
         p99=quantile(completion, 0.99),
         waiting=_mean(waited),
-        waiting_median=quantile(waited, 0.5),
         waiting_p99=quantile(waited, 0.99),
         makespan=_mean(makespans),
         utilisation=min(1.0, held / (cluster.slots * math.fsum(makespans))) if math.fsum(makespans) else 0.0,
         slot_hours=held / 3600 / len(jobs),
         fairness=_mean(fairness),
         fairness_worst=fairness[-1],
-        unfair=sum(value > 1 + 1e-9 for value in fairness) / len(jobs),
         restarts=_mean([job.restarts for job in jobs]),
     )
 
