@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from farandole.errors import InvalidRequestError
-from farandole.numpy.elastic.loader import IndexLoader
+from farandole.numpy.elastic.loader import IndexLoader, number_of_samples
 from farandole.worker.elastic.batches import BatchPolicy
 from farandole.worker.elastic.ranges import is_ranged
 
@@ -56,13 +56,8 @@ class ElasticLoader(IndexLoader):
             samples = len(source)
         elif load is None:
             samples, load = _of_arrays(source)
-        elif isinstance(source, int) and source >= 0:
-            samples = source
         else:
-            raise InvalidRequestError(
-                f"with load=, which is given the indices of samples, ElasticLoader needs the number of samples, not "
-                f"{type(source).__name__}."
-            )
+            samples = number_of_samples(source)
         self._load = load
         super().__init__(
             samples,

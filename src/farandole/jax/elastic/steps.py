@@ -11,10 +11,7 @@ from farandole.jax.elastic.loader import ElasticLoader
 from farandole.jax.elastic.trained import Training
 from farandole.worker.core.basics import current
 from farandole.worker.elastic.adaptive_batch import AdaptiveBatch
-from farandole.worker.elastic.batch_adaptation import BatchAdaptation
-from farandole.worker.elastic.batches import KeepRate
-from farandole.worker.elastic.step_loop import Loop
-from farandole.worker.elastic.world_changes import is_elastic
+from farandole.worker.elastic.step_loop import Loop, loop_of, require_kept_gradients
 
 
 def steps(
@@ -60,18 +57,6 @@ def steps(
         raise InvalidRequestError(
             f"steps() cannot load samples from a {type(loader).__name__}: pass hvd.elastic.ElasticLoader(...)."
         )
-    settings = current().settings
-    if is_elastic() and not settings.elastic_keep_gradients:
-        raise InvalidRequestError(
-            "with JAX, a broken step cannot be repeated, as its function may still be running: gradients have to be "
-            "kept. Omit FARANDOLE_ELASTIC_KEEP_GRADIENTS=0."
-        )
-    if checkpoint is None:
-        number = current().trainings + 1
-        checkpoint = Checkpoint.from_settings(settings, folder=f"loop-{number}" if number > 1 else "")
-    training = Training(things, checkpoint)
-    if batches is None:
-        return Loop(loader, training, epochs=epochs, rate=KeepRate())
-    adaptation = BatchAdaptation(batches, current(), in_loop.one_pass())
-    loader.take_counts_from(adaptation)
-    return Loop(loader, training, epochs=epochs, rate=adaptation, adaptation=adaptation)
+    require_kept_gradients("JAX", "function")
+    training = Training(things, checkpoint or Checkpoint.of_next_loop(current()))
+    return loop_of(loader, training, epochs=epochs, rate=None, batches=batches, passes=in_loop.one_pass)

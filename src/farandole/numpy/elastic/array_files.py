@@ -5,8 +5,6 @@ Types that not all readers of the format know are stored as bytes.
 
 from __future__ import annotations
 
-import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,13 @@ import numpy as np
 
 from farandole.errors import InvalidRequestError
 from farandole.worker.elastic.checkpoint.manifest import Manifest
-from farandole.worker.elastic.checkpoint.tensor_files import TensorFiles, Tensors, need_safetensors, pieces_of
+from farandole.worker.elastic.checkpoint.tensor_files import (
+    TensorFiles,
+    Tensors,
+    need_safetensors,
+    pieces_of,
+    write_safetensors,
+)
 from farandole.worker.elastic.checkpoint.write_attempt import shard_name
 
 _PLAIN_TYPES = {"float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint8", "bool"}
@@ -37,17 +41,10 @@ class Safetensors:
 
     def write(self, folder: Path, rank: int, writers: int, pieces: Tensors) -> tuple[str, ...]:
         """Write a rank's pieces, which are contiguous arrays, and return the name of the file."""
-        from safetensors import SafetensorError, serialize_file
-
         name = shard_name(rank, writers, "safetensors")
         # Views keep the memory alive that the library is only given the addresses of.
         stored = {key: _as_stored(piece) for key, piece in pieces.items()}
-        try:
-            serialize_file({key: _spec(view) for key, view in stored.items()}, folder / name, {"format": "np"})
-        except SafetensorError as error:
-            raise _as_os_error(error) from error
-        # The library makes files that only their owner can read; users who may read the folder may read its files.
-        (folder / name).chmod(folder.stat().st_mode & 0o666)
+        write_safetensors(folder / name, {key: _spec(view) for key, view in stored.items()}, "np")
         return (name,)
 
     def read(self, folder: Path, manifest: Manifest) -> dict[str, Any]:
@@ -87,9 +84,3 @@ def _spec(array: Any) -> Any:
     from safetensors import TensorSpec
 
     return TensorSpec(dtype=array.dtype.name, shape=array.shape, data_ptr=array.ctypes.data, data_len=array.nbytes)
-
-
-def _as_os_error(error: Exception) -> OSError:
-    # The library has the system's error number only in its text.
-    found = re.search(r"os error (\d+)", str(error))
-    return OSError(str(error)) if found is None else OSError(int(found[1]), os.strerror(int(found[1])))

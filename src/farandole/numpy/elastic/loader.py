@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from farandole.errors import InvalidRequestError
-from farandole.worker.elastic.batches import BatchPolicy, ConstantGlobalBatch, ConstantWorkerBatch
+from farandole.worker.elastic.batches import BatchPolicy, chosen_batches
 from farandole.worker.elastic.ledger import Ledger, Share
 from farandole.worker.elastic.ranges import RangeReader, reads_apart, refusal_to_shuffle
 
@@ -59,7 +59,7 @@ class IndexLoader(ABC):
         """
         if shuffle and ranged is not None:
             raise InvalidRequestError(refusal_to_shuffle(ranged))
-        self._policy = _policy(batch_size, global_batch_size, batches)
+        self._policy = chosen_batches(batch_size, global_batch_size, batches)
         self._samples = samples
         self._ranges = None if ranged is None else RangeReader(ranged)
         shuffle = ranged is None if shuffle is None else shuffle
@@ -160,18 +160,18 @@ class IndexLoader(ABC):
         self._ledger = self._ledger.next_epoch(self._samples)
 
 
-def _policy(batch_size: int | None, global_batch_size: int | None, batches: BatchPolicy | None) -> BatchPolicy:
-    if [batch_size, global_batch_size, batches].count(None) != 2:
-        raise InvalidRequestError(
-            "an ElasticLoader needs either batch_size (samples of each worker), global_batch_size (samples of all "
-            "workers together) or batches (a policy of your own)."
-        )
-    if batch_size is not None:
-        return ConstantWorkerBatch(batch_size)
-    if global_batch_size is not None:
-        return ConstantGlobalBatch(global_batch_size)
-    assert batches is not None
-    return batches
+def number_of_samples(source: Any) -> int:
+    """Return the source of a loader with `load=`, which must be the number of samples.
+
+    Raises:
+        InvalidRequestError: it is something else.
+    """
+    if isinstance(source, int) and source >= 0:
+        return source
+    raise InvalidRequestError(
+        f"with load=, which is given the indices of samples, ElasticLoader needs the number of samples, not "
+        f"{type(source).__name__}."
+    )
 
 
 def _length(share: Share) -> int:

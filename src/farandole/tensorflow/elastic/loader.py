@@ -7,8 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from farandole.errors import InvalidRequestError
-from farandole.numpy.elastic.loader import IndexLoader, Place
+from farandole.numpy.elastic.loader import IndexLoader, Place, number_of_samples
 from farandole.tensorflow.elastic.sample_source import Pipeline, source_of, stacked
 from farandole.worker.elastic.batches import BatchPolicy
 from farandole.worker.elastic.ledger import Share
@@ -66,14 +65,9 @@ class ElasticLoader(IndexLoader):
         elif load is None:
             self._source = source_of(source)
             samples = self._source.samples
-        elif isinstance(source, int) and source >= 0:
-            self._pipeline = Pipeline(load, num_parallel_calls, prefetch)
-            samples = source
         else:
-            raise InvalidRequestError(
-                f"with load=, which is given the indices of samples, ElasticLoader needs the number of samples, not "
-                f"{type(source).__name__}."
-            )
+            samples = number_of_samples(source)
+            self._pipeline = Pipeline(load, num_parallel_calls, prefetch)
         super().__init__(
             samples,
             batch_size=batch_size,

@@ -11,10 +11,8 @@ from farandole.tensorflow.elastic.loader import ElasticLoader
 from farandole.tensorflow.elastic.trained import Training, build
 from farandole.worker.core.basics import current
 from farandole.worker.elastic.adaptive_batch import AdaptiveBatch
-from farandole.worker.elastic.batch_adaptation import BatchAdaptation, check_one_rate
-from farandole.worker.elastic.batches import KeepRate, RatePolicy
-from farandole.worker.elastic.step_loop import Loop
-from farandole.worker.elastic.world_changes import is_elastic
+from farandole.worker.elastic.batches import RatePolicy
+from farandole.worker.elastic.step_loop import Loop, loop_of, require_kept_gradients
 
 
 def steps(
@@ -72,20 +70,7 @@ def steps(
         raise InvalidRequestError(
             f"steps() cannot load samples from a {type(loader).__name__}: pass hvd.elastic.ElasticLoader(...)."
         )
-    settings = current().settings
-    if is_elastic() and not settings.elastic_keep_gradients:
-        raise InvalidRequestError(
-            "with TensorFlow, a broken step cannot be repeated, as its graph may still be running: gradients have to "
-            "be kept. Omit FARANDOLE_ELASTIC_KEEP_GRADIENTS=0."
-        )
-    if checkpoint is None:
-        number = current().trainings + 1
-        checkpoint = Checkpoint.from_settings(settings, folder=f"loop-{number}" if number > 1 else "")
+    require_kept_gradients("TensorFlow", "graph")
     build(things)
-    training = Training(things, checkpoint)
-    if batches is None:
-        return Loop(loader, training, epochs=epochs, rate=KeepRate() if rate is None else rate)
-    check_one_rate(rate)
-    adaptation = BatchAdaptation(batches, current(), in_loop.one_pass())
-    loader.take_counts_from(adaptation)
-    return Loop(loader, training, epochs=epochs, rate=adaptation, adaptation=adaptation)
+    training = Training(things, checkpoint or Checkpoint.of_next_loop(current()))
+    return loop_of(loader, training, epochs=epochs, rate=rate, batches=batches, passes=in_loop.one_pass)

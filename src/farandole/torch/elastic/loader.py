@@ -17,7 +17,7 @@ from torch.utils.data import default_collate
 
 from farandole.torch.elastic.read_ahead import ReadAhead, Step
 from farandole.torch.elastic.reading import source_of
-from farandole.worker.elastic.batches import BatchPolicy, ConstantGlobalBatch, ConstantWorkerBatch
+from farandole.worker.elastic.batches import BatchPolicy, chosen_batches
 from farandole.worker.elastic.ledger import UNBOUNDED, Ledger, Share
 from farandole.worker.elastic.ranges import refusal_to_shuffle
 
@@ -117,7 +117,7 @@ class ElasticLoader:
         worker_init_fn: Callable[[int], None] | None = None,
         multiprocessing_context: Any = None,
     ) -> None:
-        policy = _policy(batch_size, global_batch_size, batches)
+        policy = chosen_batches(batch_size, global_batch_size, batches)
         # For the same size of the world, farandole's policies always return the same counts, which can be cached; a
         # function of the user may not.
         self._counts: Callable[[int], tuple[int, ...]] = lru_cache(policy.counts) if batches is None else policy.counts
@@ -282,20 +282,6 @@ class ElasticLoader:
             raise ValueError(
                 "this batch belongs to another step: commit or abort each batch once, before the ledger is replaced."
             )
-
-
-def _policy(batch_size: int | None, global_batch_size: int | None, batches: BatchPolicy | None) -> BatchPolicy:
-    if [batch_size, global_batch_size, batches].count(None) != 2:
-        raise ValueError(
-            "an ElasticLoader needs either batch_size (samples of each worker), global_batch_size (samples of all "
-            "workers together) or batches (a policy of your own)."
-        )
-    if batch_size is not None:
-        return ConstantWorkerBatch(batch_size)
-    if global_batch_size is not None:
-        return ConstantGlobalBatch(global_batch_size)
-    assert batches is not None
-    return batches
 
 
 def _batch(step: Step, rank: int) -> Batch:

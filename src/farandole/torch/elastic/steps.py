@@ -21,10 +21,9 @@ from farandole.worker.core.basics import current
 from farandole.worker.core.dtype import Average
 from farandole.worker.core.retry import Gradients
 from farandole.worker.elastic.adaptive_batch import AdaptiveBatch
-from farandole.worker.elastic.batch_adaptation import BatchAdaptation, check_one_rate
-from farandole.worker.elastic.batches import KeepRate, RatePolicy
+from farandole.worker.elastic.batches import RatePolicy
 from farandole.worker.elastic.checkpoint.loop_checkpoints import LoopCheckpoints
-from farandole.worker.elastic.step_loop import Loop
+from farandole.worker.elastic.step_loop import Loop, loop_of
 from farandole.worker.elastic.world_changes import is_elastic
 
 
@@ -122,20 +121,12 @@ def steps(
         ...     loss.backward()
         ...     optimizer.step()
     """
-    if checkpoint is None:
-        number = current().trainings + 1
-        folder = f"loop-{number}" if number > 1 else ""
-        checkpoint = Checkpoint.from_settings(current().settings, folder=folder)
+    checkpoint = checkpoint or Checkpoint.of_next_loop(current())
     _check(things)
     elastic = loader if isinstance(loader, ElasticLoader) else elastic_loader(loader)
     training = _Training(things, checkpoint, may_stream)
-    if batches is None:
-        return Loop(elastic, training, epochs=epochs, rate=KeepRate() if rate is None else rate)
-    check_one_rate(rate)
     optimizers = [thing for thing in things.values() if isinstance(thing, torch.optim.Optimizer)]
-    adaptation = BatchAdaptation(batches, current(), TorchPasses(optimizers))
-    elastic.take_counts_from(adaptation)
-    return Loop(elastic, training, epochs=epochs, rate=adaptation, adaptation=adaptation)
+    return loop_of(elastic, training, epochs=epochs, rate=rate, batches=batches, passes=lambda: TorchPasses(optimizers))
 
 
 def _check(things: MutableMapping[str, Any]) -> None:

@@ -7,8 +7,6 @@ bytes. *dcp*: `torch.distributed.checkpoint` writes all tensors, from rank 0, as
 
 from __future__ import annotations
 
-import os
-import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +16,7 @@ import torch
 
 from farandole.errors import InvalidRequestError
 from farandole.worker.elastic.checkpoint.manifest import Manifest
-from farandole.worker.elastic.checkpoint.tensor_files import TensorFiles, need_safetensors, pieces_of
+from farandole.worker.elastic.checkpoint.tensor_files import TensorFiles, need_safetensors, pieces_of, write_safetensors
 from farandole.worker.elastic.checkpoint.write_attempt import shard_name
 
 if TYPE_CHECKING:
@@ -55,19 +53,11 @@ class Safetensors:
         return size
 
     def write(self, folder: Path, rank: int, writers: int, pieces: Tensors) -> tuple[str, ...]:
-        from safetensors import SafetensorError, serialize_file
-
         name = shard_name(rank, writers, "safetensors")
         # The library gets addresses only; the views hold the memory until it has written. Its own function for tensors
         # does the same, but needs numpy.
         stored = {key: _as_stored(piece) for key, piece in pieces.items()}
-        try:
-            serialize_file({key: _spec(view) for key, view in stored.items()}, folder / name, {"format": "pt"})
-        except SafetensorError as error:
-            raise _as_os_error(error) from error
-        # The library makes files that only their owner can read; a user who may read the folder may read its
-        # files, too.
-        (folder / name).chmod(folder.stat().st_mode & 0o666)
+        write_safetensors(folder / name, {key: _spec(view) for key, view in stored.items()}, "pt")
         return (name,)
 
     def read(self, folder: Path, manifest: Manifest) -> dict[str, torch.Tensor]:
@@ -173,9 +163,3 @@ def _spec(tensor: torch.Tensor) -> TensorSpec:
         data_ptr=tensor.data_ptr(),
         data_len=tensor.nbytes,
     )
-
-
-def _as_os_error(error: Exception) -> OSError:
-    # The library has the system's error number only in its text.
-    found = re.search(r"os error (\d+)", str(error))
-    return OSError(str(error)) if found is None else OSError(int(found[1]), os.strerror(int(found[1])))

@@ -19,7 +19,6 @@ from farandole.base.wire.roster_client import RosterClient
 from farandole.errors import InvalidRequestError
 from farandole.worker.core.session import Session
 from farandole.worker.elastic.adaptive_batch import Adaptation, AdaptiveBatch, Measured
-from farandole.worker.elastic.batches import RatePolicy
 from farandole.worker.elastic.noise_scale import Part
 from farandole.worker.elastic.recovery import Recovery
 from farandole.worker.elastic.step_plan import Plan
@@ -170,19 +169,6 @@ class BatchAdaptation:
         self._since, self._blocked, self._steps = now, blocked, 0
         notices = self._session.notices
         return Measured(part, Part(total, whole), seconds, waited, 0 if notices is None else notices.scheduled_batch)
-
-
-def check_one_rate(rate: RatePolicy | None) -> None:
-    """Check that a loop with an adaptive batch was not also given a policy for the learning rate.
-
-    Raises:
-        InvalidRequestError: such a policy was given.
-    """
-    if rate is not None:
-        raise InvalidRequestError(
-            "steps() got both rate and batches: omit rate, and use AdaptiveBatch(rate=...), because the learning rate "
-            "depends on the noise."
-        )
 
 
 def _workers(plan: Plan) -> int:

@@ -11,6 +11,8 @@ from typing import Protocol
 
 import msgspec
 
+from farandole.errors import InvalidRequestError
+
 
 class BatchPolicy(Protocol):
     """A policy for the number of samples that each rank takes in a step. All ranks must have the same one."""
@@ -77,6 +79,30 @@ class ConstantWorkerBatch(msgspec.Struct, frozen=True):
         """Return the samples of each rank in a full step, by rank."""
         _check_positive(world_size, "the size of a world", "ask for a world that has workers")
         return (self.size,) * world_size
+
+
+def chosen_batches(batch_size: int | None, global_batch_size: int | None, batches: BatchPolicy | None) -> BatchPolicy:
+    """Return the policy that a loader was given, in one of three ways.
+
+    Args:
+        batch_size: samples of each worker in a step.
+        global_batch_size: samples of all workers together.
+        batches: a policy.
+
+    Raises:
+        InvalidRequestError: none of them was given, or more than one.
+    """
+    if [batch_size, global_batch_size, batches].count(None) != 2:
+        raise InvalidRequestError(
+            "an ElasticLoader needs either batch_size (samples of each worker), global_batch_size (samples of all "
+            "workers together) or batches (a policy of your own)."
+        )
+    if batch_size is not None:
+        return ConstantWorkerBatch(batch_size)
+    if global_batch_size is not None:
+        return ConstantGlobalBatch(global_batch_size)
+    assert batches is not None
+    return batches
 
 
 class RatePolicy(Protocol):

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
 from farandole.worker.core.retry import Gradients
+from farandole.worker.elastic.batches import BatchPolicy
 from farandole.worker.elastic.checkpoint.loop_checkpoints import LoopCheckpoints
 from farandole.worker.elastic.ledger import Ledger
 
@@ -41,6 +42,13 @@ class Loader(Protocol):
 
     def next_epoch(self) -> None:
         """Begin the next epoch."""
+
+
+class AdaptableLoader(Loader, Protocol):
+    """A loader whose batches can be adapted."""
+
+    def take_counts_from(self, batches: BatchPolicy) -> None:
+        """Use another policy from the next step on."""
 
 
 class Stream(Protocol):

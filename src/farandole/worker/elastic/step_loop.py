@@ -9,7 +9,7 @@ of the training (see `loop_worlds`). A large state is sent while the others cont
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from farandole.errors import EvictedError, InvalidRequestError
@@ -17,10 +17,11 @@ from farandole.worker.core import basics
 from farandole.worker.core.user_log import tell_user
 from farandole.worker.core.worlds import goodbye
 from farandole.worker.elastic import world_changes
-from farandole.worker.elastic.batch_adaptation import BatchAdaptation
-from farandole.worker.elastic.batches import RatePolicy
+from farandole.worker.elastic.adaptive_batch import AdaptiveBatch
+from farandole.worker.elastic.batch_adaptation import BatchAdaptation, GradientPasses
+from farandole.worker.elastic.batches import KeepRate, RatePolicy
 from farandole.worker.elastic.current_step import CurrentStep
-from farandole.worker.elastic.framework import Loader, Trained
+from farandole.worker.elastic.framework import AdaptableLoader, Loader, Trained
 from farandole.worker.elastic.loop_worlds import LoopWorlds
 from farandole.worker.elastic.step_plan import Plan, Plans
 
@@ -245,3 +246,54 @@ class Loop:
         # The others have begun theirs in the previous world, and parts of two worlds do not make a checkpoint.
         if not self._plans.as_before:
             self._trained.checkpoints.save(self._progress.kept(), self.step, self.epoch, self._session.world)
+
+
+def loop_of(
+    loader: AdaptableLoader,
+    trained: Trained,
+    *,
+    epochs: int,
+    rate: RatePolicy | None,
+    batches: AdaptiveBatch | None,
+    passes: Callable[[], GradientPasses],
+) -> Loop:
+    """Return the loop of `steps`, whose batch is adapted if the user has given a policy for that.
+
+    Args:
+        loader: the loader of the samples.
+        trained: the model and all other trained state.
+        epochs: the number of epochs, in all worlds together.
+        rate: the user's policy for the learning rate; None: the rate does not change, unless the batch is adapted.
+        batches: the policy that adapts the batch and the learning rate; None: the batch is not adapted.
+        passes: creates the framework's part of the adaptation.
+
+    Raises:
+        InvalidRequestError: both rate and batches are given.
+    """
+    if batches is None:
+        return Loop(loader, trained, epochs=epochs, rate=KeepRate() if rate is None else rate)
+    if rate is not None:
+        raise InvalidRequestError(
+            "steps() got both rate and batches: omit rate, and use AdaptiveBatch(rate=...), because the learning rate "
+            "depends on the noise."
+        )
+    adaptation = BatchAdaptation(batches, basics.current(), passes())
+    loader.take_counts_from(adaptation)
+    return Loop(loader, trained, epochs=epochs, rate=adaptation, adaptation=adaptation)
+
+
+def require_kept_gradients(framework: str, running: str) -> None:
+    """Check that gradients are kept until a step counts, for frameworks that cannot run a step again.
+
+    Args:
+        framework: the name of the framework, for people.
+        running: what may still be running when a step breaks: `function` or `graph`.
+
+    Raises:
+        InvalidRequestError: the job is elastic, and the settings say that gradients are not kept.
+    """
+    if world_changes.is_elastic() and not basics.current().settings.elastic_keep_gradients:
+        raise InvalidRequestError(
+            f"with {framework}, a broken step cannot be repeated, as its {running} may still be running: gradients "
+            "have to be kept. Omit FARANDOLE_ELASTIC_KEEP_GRADIENTS=0."
+        )

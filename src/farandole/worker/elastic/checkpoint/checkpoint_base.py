@@ -21,6 +21,7 @@ import msgspec
 
 from farandole.base.settings.table import Settings
 from farandole.errors import CheckpointError, InvalidRequestError
+from farandole.worker.core.session import Session
 from farandole.worker.core.user_log import tell_user
 from farandole.worker.elastic.checkpoint.background_writer import BackgroundWriter
 from farandole.worker.elastic.checkpoint.manifest import Manifest, TensorEntry
@@ -113,6 +114,15 @@ class CheckpointBase(ABC):
         checkpoint = cls(Path(settings.checkpoint_dir, folder), **{"run": _run_of(settings), **options})
         checkpoint.resume = settings.resume == "auto"
         return checkpoint
+
+    @classmethod
+    def of_next_loop(cls: type[Own], session: Session) -> Own | None:
+        """Return the checkpoints that the settings request for the script's next loop of steps, or None.
+
+        Each loop has its own folder; that of the first one is the directory itself.
+        """
+        number = session.trainings + 1
+        return cls.from_settings(session.settings, folder=f"loop-{number}" if number > 1 else "")
 
     @property
     def directory(self) -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -36,6 +38,29 @@ def pieces_of(manifest: Manifest, shard: int) -> Iterator[tuple[str, Piece]]:
         for piece in entry.pieces:
             if piece.shard == shard:
                 yield name, piece
+
+
+def write_safetensors(file: Path, specs: Mapping[str, Any], framework: str) -> None:
+    """Write a file of the library safetensors.
+
+    Args:
+        file: the path.
+        specs: a `TensorSpec` for each tensor, whose memory must live until this returns.
+        framework: the mark in the file that tells readers which framework's tensors it has: `pt` or `np`.
+
+    Raises:
+        OSError: it could not be written.
+    """
+    from safetensors import SafetensorError, serialize_file
+
+    try:
+        serialize_file(dict(specs), file, {"format": framework})
+    except SafetensorError as error:
+        # The library has the system's error number only in its text.
+        found = re.search(r"os error (\d+)", str(error))
+        raise (OSError(str(error)) if found is None else OSError(int(found[1]), os.strerror(int(found[1])))) from error
+    # The library makes files that only their owner can read; users who may read the folder may read its files, too.
+    file.chmod(file.parent.stat().st_mode & 0o666)
 
 
 def need_safetensors(otherwise: str) -> None:
