@@ -108,7 +108,7 @@ TEST_F(DeviceRequests, NoThreadWaitsForTheGpu) {
 TEST_F(DeviceRequests, RequestsOfOneNameKeepTheirOrderIfALaterInputComesFirst) {
   in_world(World::kShm, 2, staged(), [](int rank, Engine& engine) {
     Program first_program(rank);
-    Program second_program(rank);
+    Program second_program(2 + rank);  // another GPU, whose copies do not wait for those of the first
     gpu_fake::fake_gpu_hold(first_program.stream());
     const Tensor first(first_program, counting(10, 1));
     const Tensor second(second_program, counting(10, 100));
@@ -118,8 +118,9 @@ TEST_F(DeviceRequests, RequestsOfOneNameKeepTheirOrderIfALaterInputComesFirst) {
     };
     const Handle earlier = engine.submit({in_turn(allreduce_on_gpu(first_program, "x", first, first))}).front();
     const Handle later = engine.submit({in_turn(allreduce_on_gpu(second_program, "x", second, second))}).front();
-    EXPECT_EQ(testing::allreduce(engine, "on the host", {1}), std::vector<float>{2});
-    EXPECT_EQ(engine.completions().poll(later), 0) << "it waits for the one before it";
+    const Tensor third(second_program, counting(10, 1000));
+    launch(engine, second_program, engine.submit({allreduce_on_gpu(second_program, "after it", third, third)}));
+    EXPECT_EQ(engine.completions().poll(later), 0) << "its input is there, and it waits for the one before it";
     if (rank == 1) {
       gpu_fake::fake_gpu_release(first_program.stream());
     }
