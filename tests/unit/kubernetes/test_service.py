@@ -12,6 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 import yaml
+from lightkube.core.exceptions import ConfigError
 
 from farandole.control.jobs.errors import BadSpec, NotAllowed, Refused, UnknownJob, Unreachable
 from farandole.control.jobs.spec import from_dict
@@ -52,6 +53,22 @@ def test_job_becomes_training_job_that_operator_reads() -> None:
     assert faults == []
     assert spec is not None
     assert (spec.job.workers.max, spec.job.priority, spec.slots, spec.tolerate_spot, spec.pods) == (8, 3, 2, True, 2)
+
+
+@pytest.mark.parametrize("found", [ConfigError("no file"), None])
+def test_job_can_be_previewed_without_a_cluster(monkeypatch: pytest.MonkeyPatch, found: Exception | None) -> None:
+    def config() -> None:
+        if found is not None:
+            raise found
+
+    monkeypatch.setattr(service, "default_config", config)
+    jobs = service.connect({})
+    spec = from_dict(described(name="resnet"))
+    assert yaml.safe_load(jobs.preview(spec))["metadata"] == {"name": "resnet"}
+    for ask in (lambda: jobs.submit(spec), jobs.jobs, lambda: list(jobs.logs("resnet")), lambda: jobs.cancel("resnet")):
+        with pytest.raises(Unreachable, match="no Kubernetes cluster is configured") as caught:
+            ask()
+        assert "KUBECONFIG" in caught.value.hint
 
 
 def test_preview_is_training_job_and_code_as_yaml(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml  # type: ignore[import-untyped]
 from lightkube.core.exceptions import ConfigError
@@ -56,6 +56,26 @@ _MERGE = "application/merge-patch+json"
 _NO_CLUSTER = "check KUBECONFIG, and whether `kubectl get pods` answers"
 
 
+class NoCluster:
+    """A stand-in for the connection if no cluster is configured. Previews of jobs need none.
+
+    Args:
+        why: the reason why there is none, for the error of everything else.
+    """
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def send(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise `Unreachable`."""
+        raise Unreachable(self._why, _NO_CLUSTER)
+
+    lines = send
+
+
 class KubernetesJobs:
     """A `JobService` of one namespace.
 
@@ -65,7 +85,7 @@ class KubernetesJobs:
         image: default image of jobs; "": jobs must name one.
     """
 
-    def __init__(self, api: BlockingApi, namespace: str, image: str = "") -> None:
+    def __init__(self, api: BlockingApi | NoCluster, namespace: str, image: str = "") -> None:
         self._api = api
         # Handles of jobs are not closed: the connection ends with its owner.
         weakref.finalize(self, api.close)
@@ -340,19 +360,15 @@ class _Log:
 
 
 def connect(environment: Mapping[str, str]) -> KubernetesJobs:
-    """Return the service of kubectl's current namespace.
-
-    Raises:
-        Unreachable: no cluster is configured.
-    """
+    """Return the service of kubectl's current namespace. Without a cluster, it can only preview jobs."""
+    config, why = None, "no Kubernetes cluster is configured"
     try:
         config = default_config()
     except (ConfigError, OSError) as error:
-        raise Unreachable(f"no Kubernetes cluster is configured: {error}", _NO_CLUSTER) from None
-    if config is None:
-        raise Unreachable("no Kubernetes cluster is configured", _NO_CLUSTER)
-    namespace = str(environment.get(NAMESPACE_VARIABLE) or config.namespace)
-    return KubernetesJobs(BlockingApi.connect(config, _SECONDS), namespace, environment.get(IMAGE_VARIABLE, ""))
+        why = f"{why}: {error}"
+    namespace = str(environment.get(NAMESPACE_VARIABLE) or ("default" if config is None else config.namespace))
+    api = NoCluster(why) if config is None else BlockingApi.connect(config, _SECONDS)
+    return KubernetesJobs(api, namespace, environment.get(IMAGE_VARIABLE, ""))
 
 
 def object_of(spec: JobSpec, image: str = "") -> tuple[dict[str, Any], dict[str, Any] | None]:
