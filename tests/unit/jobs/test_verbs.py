@@ -196,6 +196,14 @@ def test_submit_to_unknown_place_is_refused(jobs: FakeJobs) -> None:
 # --- logs ----------------------------------------------------------------------------------------------------------
 
 
+def test_rank_that_has_printed_nothing_is_told(command: Farandole, jobs: FakeJobs) -> None:
+    command("submit", "--detach", "--name", "a", "true")
+    code, out, err = command("logs", "a", "--rank", "9")
+    assert (code, out) == (0, "")
+    assert err == "farandole: rank 9 has printed nothing\nhint: farandole status a shows how many workers it has\n"
+    assert command("logs", "a") == (0, "", "")
+
+
 def test_lines_of_one_rank() -> None:
     lines = ["[0]<stdout>:a\n", "\x1b[32m[1]<stderr>:\x1b[0mb\n", "farandole: job x\n", "[10]<stdout>:[1]<stdout>:c\n"]
     assert list(of_rank(lines, 1)) == [lines[1]]

@@ -31,8 +31,10 @@ def add_options(parser: Parser) -> None:
 def execute(given: argparse.Namespace) -> int:
     """Run the verb and return the exit code."""
     _, service = job_verbs.connect(given)
+    has_lines = False
     try:
         for line in service.logs(given.job, given.follow, given.rank):
+            has_lines = True
             print(_as_json(line) if given.json else line, end="", flush=given.follow)
     except KeyboardInterrupt:
         print(
@@ -40,6 +42,12 @@ def execute(given: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         return 130
+    if given.rank is not None and not has_lines:
+        print(
+            f"farandole: rank {given.rank} has printed nothing\n"
+            f"hint: farandole status {given.job} shows how many workers it has",
+            file=sys.stderr,
+        )
     return 0
 
 
