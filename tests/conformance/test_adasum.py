@@ -12,7 +12,7 @@ TOLERANCE = 4.0
 
 @pytest.mark.needs("grouped", "process sets")
 def test_formula(world):
-    """In every form, every float, and in groups of any size; each tensor by itself although all of them are fused."""
+    """Every form, float type and size of group follows the formula, for each tensor alone, although all are fused."""
 
     def body(front):
         hvd = front.hvd

@@ -13,7 +13,7 @@ OPS = ["Average", "Sum", "Min", "Max", "Product"]
 
 @pytest.mark.parametrize("dtype", [*INTEGERS, *FLOATS])
 def test_values(world, dtype):
-    """Plain, in place and asynchronous give what numpy gives, of the type that went in."""
+    """Plain, in-place and asynchronous calls return numpy's result, in the type of the input."""
 
     def body(front):
         hvd = front.hvd

@@ -1,6 +1,6 @@
 """Train a small GPT-2 with transformers' Trainer: transformers_training.py FOLDER [BACKEND].
 
-Without a backend, the Trainer makes the process group by itself.
+Without a backend, the Trainer creates the process group itself.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import farandole.torch as hvd
 
 
 def train_in_two_streams(steps=4):
-    """Train two branches, each in a stream of its own; return whether all gradients were right."""
+    """Train two branches, each in its own stream; return whether all gradients were right."""
     FakeGpu.of_environment().load().set_time("lazy")
     model = torch.nn.ModuleList([torch.nn.Linear(4, 4, bias=False) for _ in range(2)]).to(DEVICE)
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.0), model.named_parameters())

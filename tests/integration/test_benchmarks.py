@@ -1,4 +1,4 @@
-"""The benchmarks run, and go on when a library does not. What they find is nobody's concern here."""
+"""The benchmarks run, and go on if a library fails. Their results are not checked here."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def train_with_tensorflow(steps: int) -> list[bytes]:
 
 
 def test_two_frameworks_train_at_once(world: World) -> None:
-    """Each in a thread of its own, in one worker: the bits are those of one training after the other."""
+    """Each trains in its own thread of one worker: the bits are those of one training after the other."""
 
     def body() -> list[list[bytes]]:
         from concurrent.futures import ThreadPoolExecutor

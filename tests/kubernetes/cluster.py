@@ -139,13 +139,13 @@ class Cluster:
             raise ClusterError(f"{name} did not get ready:\n{(self.folder / f'{name}.log').read_text()[-2000:]}")
 
     def lose_node(self, name: str) -> None:
-        """Take a node's power away: its pods end at once, and it tells nobody."""
+        """Take a node's power away: its pods end at once, and it reports nothing."""
         process = self._processes.pop(name)
         process.kill()
         _reap(process)
 
     def cut_node(self, name: str) -> None:
-        """Cut a node off from all others and from the API server. Its pods run on, and nobody hears of them."""
+        """Cut a node off from all others and from the API server. Its pods continue, unseen."""
         self._processes[name].send_signal(signal.SIGSTOP)
         self._switch.detach(f"n{int(name.rpartition('-')[2])}p")
 

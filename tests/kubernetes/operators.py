@@ -78,7 +78,7 @@ class RunningOperator:
             )
 
     def readiness(self) -> tuple[int, str]:
-        """Return the status code and the text of what its readiness probe gets; 0 where nobody answers."""
+        """Return the status code and the text that its readiness probe gets; 0 if there is no answer."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=5) as answer:
                 return answer.status, answer.read().decode()
@@ -180,7 +180,7 @@ def holds(cluster: Cluster, namespace: str, name: str, kind: str) -> bool:
 
 
 def wait_ended(cluster: Cluster, namespace: str, name: str, seconds: float = 180) -> None:
-    """Wait as people do, until a job has succeeded; one that failed is told at once."""
+    """Wait as a user would until a job has succeeded; report at once if it failed."""
     end = time.monotonic() + seconds
     while not holds(cluster, namespace, name, "Succeeded"):
         job = mpi_job(cluster, namespace, name)

@@ -191,7 +191,7 @@ class RandomEvents:
         self._lose_worker(job, self._cluster.kill_pod)
 
     def worker_evicted(self, job: Watched) -> None:
-        """A worker pod is told to go."""
+        """A worker pod is evicted."""
         self._lose_worker(job, self._cluster.evict)
 
     def worker_evicted_for_memory(self, job: Watched) -> None:
@@ -205,7 +205,7 @@ class RandomEvents:
         self._await_another_launcher(job, before)
 
     def launcher_evicted(self, job: Watched) -> None:
-        """The launcher pod is told to go."""
+        """The launcher pod is evicted."""
         before = self._launcher(job)
         self._cluster.evict(NAMESPACE, before[0])
         self._await_another_launcher(job, before)

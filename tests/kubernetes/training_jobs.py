@@ -58,7 +58,7 @@ def training_job(name: str, code: dict[str, str], command: list[str], **spec: An
 
 
 class Watched:
-    """A job that a test looks at."""
+    """A job that a test watches."""
 
     def __init__(self, cluster: Cluster, namespace: str, name: str) -> None:
         self.cluster = cluster

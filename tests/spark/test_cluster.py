@@ -186,7 +186,7 @@ def test_end_of_spark_itself_is_the_cause(mark: str, tmp_path: Path, elastic: st
 
 
 def run_driver(script: str, folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    """Run a driver in a process of its own."""
+    """Run a driver in a separate process."""
     support = Path(__file__).parents[1] / "support"
     path = os.pathsep.join([str(support), os.environ["PYTHONPATH"]])
     return subprocess.Popen(

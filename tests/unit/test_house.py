@@ -180,7 +180,7 @@ def test_architecture_names_every_room_and_package() -> None:
 
 
 def test_a_collective_is_named_only_where_contributing_says() -> None:
-    """In any spelling. Stubs are rendered, so nobody writes a name there."""
+    """In any spelling. Stubs are generated, so their names do not count."""
     declared = {
         "native/backend/nccl/launch.cc",
         "native/capi/farandole.h",

@@ -64,7 +64,7 @@ PLACES = sorted(place for place in CLASSES if place.split(".")[1] not in WITH_FR
 
 
 def example(place: str) -> BaseException:
-    """Return an exception of that class, with attributes of its own and a note."""
+    """Return an exception of that class, with its attributes and a note."""
     module, name = place.split(":")
     kind = getattr(importlib.import_module(module), name)
     # Without a constructor of its own, it takes the text.

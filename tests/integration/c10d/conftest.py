@@ -42,7 +42,7 @@ class Groups:
         return world.run(body, *arguments)
 
     def fresh(self, size: int, timeout: float = 60.0) -> World:
-        """Return a world of its own, for a test that breaks it. The caller closes it."""
+        """Return a separate world, for a test that breaks it. The caller closes it."""
         self._made += 1
         world = World(self._nursery, size)
         world.run(_init, str(self._folder / f"store{self._made}"), size, timeout)

@@ -38,7 +38,7 @@ def _init(store: str, size: int) -> None:
 def run(
     fake_gpu: FakeGpu, nurseries: Nurseries, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[..., Any]]:
-    """Return what runs a function on all ranks of a world, each with a GPU of its own."""
+    """Return a function that runs a function on all ranks of a world, each with its own GPU."""
     folder = tmp_path_factory.mktemp("stores")
     worlds: dict[int, World] = {}
 
@@ -63,7 +63,7 @@ def _collectives() -> None:
     import torch.distributed as dist
 
     def results(device: str, group: Any) -> dict[str, list[torch.Tensor]]:
-        """Return what comes of each collective, with one more operation in the current stream behind each."""
+        """Return the result of each collective, followed by one more operation in the current stream."""
         rank, size = dist.get_rank(), dist.get_world_size()
         got: dict[str, list[torch.Tensor]] = {}
 

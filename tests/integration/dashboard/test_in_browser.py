@@ -1,4 +1,5 @@
-"""The page in a real browser: what it draws, that it obeys its own policy, asks nobody else, and fits a telephone."""
+"""The page in a real browser: what it draws, that it obeys its own policy, sends requests only to its server, and
+fits a telephone."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ enter()
 
 @pytest.fixture(scope="session")
 def nursery() -> Iterator[Nursery]:
-    """Return what forks workers, when it has imported the framework: nobody should wait for that."""
+    """Return the process that forks workers. It has imported the framework, so no worker waits for that."""
     nursery = Nursery()
     first = nursery.fork({})
     first.send(int, ())

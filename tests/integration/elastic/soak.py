@@ -319,7 +319,7 @@ class Soak:
             time.sleep(0.01)
 
     def _wait_for_world(self) -> None:
-        """Wait until all who live are in one world, and somebody in it holds the state."""
+        """Wait until all living workers are in one world, and one of them holds the state."""
         deadline = time.monotonic() + END_SECONDS
         while set(self.job.service.world) != set(self.living) or not self._holders():
             if time.monotonic() > deadline:

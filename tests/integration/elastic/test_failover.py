@@ -30,7 +30,7 @@ THREE = ("--job", NAME, "-np", "3", "--min-np", "1", "--max-np", "3")
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return where this test's jobs are found, and nobody else's."""
+    """Return the folder in which only this test's jobs are found."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "farandole" / "jobs"
 

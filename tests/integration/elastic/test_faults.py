@@ -158,7 +158,7 @@ def test_large_state_arrives_intact_though_a_source_is_killed(training: Training
 
 
 def test_only_source_is_killed_while_it_sends_state(training: Training) -> None:
-    """Nobody has the state any more: this is said, and training does not begin anew with what somebody made up."""
+    """No worker has the state any more: the job ends with this error, and does not start again from another state."""
     training.add(1, "--ballast=32", *faults("in-transfer", 0))
     training.books.await_steps(6)
     training.add(1, "--ballast=32")

@@ -13,7 +13,7 @@ from step_trainings import write_down_steps
 
 
 def misuse(which: str) -> str:
-    """Ask for steps in a wrong way; return what it is told."""
+    """Call `steps` with wrong arguments; return the error."""
     import torch
 
     import farandole.torch as hvd

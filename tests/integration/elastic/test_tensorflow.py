@@ -23,7 +23,7 @@ def nursery(tensorflow_nursery: Nursery) -> Nursery:
 
 @pytest.fixture(scope="module")
 def alone(nursery: Nursery) -> Iterator[Worker]:
-    """Return a process that takes steps by itself."""
+    """Return a process that takes steps alone."""
     worker = nursery.fork({})
     ship(train)
     yield worker

@@ -1,4 +1,4 @@
-"""Ranks that begin with different parameters are told of it by an optimizer of optax, also in compiled steps."""
+"""An optimizer of optax reports ranks that begin with different parameters, also in compiled steps."""
 
 from __future__ import annotations
 

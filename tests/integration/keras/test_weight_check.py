@@ -1,4 +1,4 @@
-"""Ranks that train a model with different weights are told of it, with each backend of Keras."""
+"""Ranks that train a model with different weights are reported, with each backend of Keras."""
 
 from __future__ import annotations
 

@@ -24,14 +24,14 @@ def roster() -> Iterator[Running]:
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """Return the address of somebody who takes connections and says nothing."""
+    """Return the address of a server that accepts connections and sends nothing."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield format_address(*server.getsockname())
 
 
 @pytest.fixture
 def closed() -> str:
-    """Return an address at which nobody listens."""
+    """Return an address at which no process listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return format_address(*server.getsockname())
 

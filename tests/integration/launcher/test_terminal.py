@@ -48,7 +48,7 @@ def wait_for(name):
 
 
 class Job:
-    """A `farandole run` on a terminal of its own."""
+    """A `farandole run` on its own terminal."""
 
     def __init__(
         self, leader: str, command: list[str], directory: Path, environment: dict[str, str], piped: bool
@@ -104,7 +104,7 @@ class Job:
         os.close(self._leader)
 
     def _take(self, seconds: float) -> bool:
-        """Take what has been written; False when nobody has the terminal open any more."""
+        """Read what has been written; return False if no process has the terminal open any more."""
         if not select.select([self._leader], [], [], seconds)[0]:
             return True
         try:

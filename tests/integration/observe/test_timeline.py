@@ -304,7 +304,7 @@ def test_a_full_file_ends_the_recording_and_nothing_else(open_world: OpenWorld, 
 
 
 def look_away_while(names: int, turns: int) -> None:
-    """Reduce tensors while nobody reads the engine's events."""
+    """Reduce tensors while the engine's events are not read."""
     from farandole.worker.observe.tap import Tap
 
     read, Tap.read = Tap.read, lambda tap: None  # type: ignore[method-assign]
@@ -315,7 +315,7 @@ def look_away_while(names: int, turns: int) -> None:
 
 
 def test_what_was_too_much_is_counted(open_world: OpenWorld, tmp_path: Path) -> None:
-    """The engines' rings overflow because nobody reads them in time."""
+    """The engines' ring buffers overflow because they are not read in time."""
     path = tmp_path / "timeline.json"
     world = open_world(2, FARANDOLE_TIMELINE=str(path))
     world.run(init)

@@ -95,7 +95,7 @@ def test_a_file_that_is_named_is_used_without_tuning(open_world: OpenWorld, tmp_
 
 
 def ring_bytes() -> int:
-    """Return the ring_bytes in use; see that the choice of an algorithm is told."""
+    """Return the ring_bytes in use; check that the choice of an algorithm is reported."""
     from farandole.base.request_kind import Kind
     from farandole.worker.core import basics, buffers
     from farandole.worker.core.dtype import Sum

@@ -58,7 +58,7 @@ def test_through_the_launcher_and_on_two_levels(starter, script: str, mpi: str, 
 
 
 def test_workers_that_mpi_has_not_started_together(starter, script: str) -> None:
-    """Each is a world of its own to MPI, as where another MPI's mpirun has started them."""
+    """To MPI, each worker is a separate world, as if another MPI's mpirun had started them."""
     variables = {"PATH": _programs("mpich"), "FARANDOLE_TRANSPORT": "tcp"}
     # Not by `-x`: the launcher would see the backend, and refuse it.
     command = ("farandole", "run", "-np", "2", "env", "FARANDOLE_BACKEND=mpi", "PMI_RANK=0", "python", script)

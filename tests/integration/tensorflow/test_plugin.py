@@ -312,7 +312,7 @@ def test_gradients_have_the_type_of_the_tensor(world: World, in_graph: bool, wit
 def test_gradients_of_a_function_are_right_after_the_world_changed(
     tensorflow_nursery: Nursery, with_plugin: bool
 ) -> None:
-    """Traced in a world of two, each worker runs it in a world of its own."""
+    """The function is traced in a world of two, and then each worker runs it in a world of one."""
 
     def run(with_plugin: bool) -> dict[str, list[float]]:
         import os

@@ -1,4 +1,4 @@
-"""Ranks that train different variables with a tape or an optimizer are told of it, in eager mode and in functions."""
+"""Ranks that train different variables with a tape or an optimizer are reported, in eager mode and in functions."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def test_fewer_passes_than_promised_still_make_a_step(worlds):
 
 @pytest.mark.parametrize("groups", [None, 1])
 def test_a_parameter_that_one_rank_did_not_use(worlds, groups):
-    """It takes part with zeros, so nobody waits for ever; also when no rank used it."""
+    """It takes part with zeros, so no rank waits for ever, also if no rank has used it."""
 
     def body(groups):
         used, sometimes, never = (torch.nn.Linear(2, 1, bias=False) for _ in range(3))

@@ -124,7 +124,7 @@ def test_wrong_order_of_calls(worlds):
 
 
 def test_gradients_lie_in_the_arena(worlds):
-    """In reverse order of registration, aligned, each in a storage of its own; and they stay there."""
+    """In reverse order of registration, aligned, each in its own storage; and they stay there."""
 
     def body():
         model = make_model()
@@ -378,7 +378,7 @@ def test_wrong_arguments(worlds):
 
 
 def test_plain_optimizer_in_a_loop_of_steps_is_refused_in_a_fixed_world(worlds):
-    """Without a message, each worker would train a model of its own."""
+    """Without an error, each worker would train its own model."""
 
     def body():
         model = torch.nn.Linear(1, 1)
@@ -406,7 +406,7 @@ def test_num_groups_is_deprecated(worlds):
 
 
 def test_unnamed_parameters_and_two_optimizers(worlds):
-    """Without names, parameters match by their place; a second optimizer then needs names of its own."""
+    """Without names, parameters match by their position; a second optimizer then needs other names."""
 
     def body():
         model, other = make_model(), make_model(1)

@@ -1,4 +1,4 @@
-"""Ranks that begin with different parameters are told of it, and of the line that the script lacks."""
+"""Ranks that begin with different parameters are reported, with the line that the script lacks."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_gradients_of_any_size(worlds):
 
 
 def test_no_gradient_waits_longer_than_the_backward_pass(worlds):
-    """A rank that does something else before its step holds up nobody, also when a branch was not taken."""
+    """A rank that does something else before its step delays no other rank, also if a branch was not taken."""
 
     def body():
         parameters, optimizer = make([(4,)] * 3)

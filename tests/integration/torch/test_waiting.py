@@ -1,4 +1,4 @@
-"""Waiting: Ctrl-C, and what becomes of the request."""
+"""Ctrl-C while waiting, and the outcome of the request."""
 
 from __future__ import annotations
 

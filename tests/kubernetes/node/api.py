@@ -20,7 +20,7 @@ _WATCH_SECONDS = 300
 
 
 class Rejected(Exception):
-    """The API server says no, and will say so again."""
+    """The API server refuses the request, and would refuse it again."""
 
 
 class Unavailable(aiohttp.ClientError):

@@ -1,4 +1,4 @@
-"""One container of a pod: a program in namespaces of its own, on a layer over the machine's files."""
+"""One container of a pod: a program in its own namespaces, on a layer over the machine's files."""
 
 from __future__ import annotations
 

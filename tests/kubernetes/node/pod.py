@@ -253,7 +253,7 @@ class PodRun:
     # --- ending -------------------------------------------------------------------------------------------------
 
     def changed(self, pod: dict[str, Any]) -> None:
-        """Record how the API server has it now; stop it if that says so."""
+        """Record the pod's present state in the API server; stop the pod if it is to end."""
         self.pod = pod
         if pod["metadata"].get("deletionTimestamp") and self._stop_task is None:
             grace = pod["metadata"].get("deletionGracePeriodSeconds") or 0

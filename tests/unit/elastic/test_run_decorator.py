@@ -116,7 +116,7 @@ def test_undisturbed() -> None:
 
 
 def test_a_world_that_is_not_what_it_looked_like() -> None:
-    """A newcomer looks at the world when it begins to load its data, and enters it when it is ready."""
+    """A newcomer inspects the world when it begins to load its data, and enters it when it is ready."""
     state = Recorded()
     state.register_reset_callbacks([lambda: state.done.append("callback")])
     worlds = Alone(state)

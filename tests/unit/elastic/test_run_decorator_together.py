@@ -118,7 +118,7 @@ def test_a_worker_leaves(job: Job, commits: int) -> None:
 
 
 def test_a_newcomer_that_comes_after_the_end(job: Job) -> None:
-    """A worker dies when the others have finished, and somebody new is there for the world that follows."""
+    """A worker dies when the others have finished, and a newcomer waits for the next world."""
 
     training = program(3, lambda step: 0)
 
@@ -282,7 +282,7 @@ def test_all_fail_when_some_hear_of_a_mismatch(job: Job) -> None:
 
 @pytest.mark.parametrize("newcomers", [["c"], ["c", "d"]])
 def test_nobody_begins_anew_when_all_are_lost(job: Job, newcomers: list[str]) -> None:
-    """Those that are started in the place of the lost ones find nobody, and all fail alike."""
+    """Workers that are started in place of the lost ones find no survivor, and all fail with the same error."""
     both = threading.Barrier(2)
 
     def disturb(worker: Worker, step: int) -> None:

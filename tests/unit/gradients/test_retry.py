@@ -64,7 +64,7 @@ PLACES = pytest.mark.parametrize("devices", [None, ON_DEVICE], ids=["host", "dev
 
 @pytest.fixture
 def small_buckets(monkeypatch):
-    """Let each gradient on a device have a bucket of its own."""
+    """Give each gradient on a device its own bucket."""
     monkeypatch.setattr(device_buckets, "LIMITS", (1, 1))
 
 

@@ -1,4 +1,4 @@
-"""`farandole test`: what is measured in which order, what is right, what is slow, and how it is told."""
+"""`farandole test`: what is measured in which order, what is right, what is slow, and how it is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From events to a trace: what is told of an operation, and that spans nest whatever is missing."""
+"""From events to a trace: the facts about an operation; spans nest even if events are missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told of autotuning, and where it is kept."""
+"""The reports of autotuning, and where its results are kept."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ SECONDS = 30.0
 
 
 class Remote:
-    """Stands for an actor; what it is told is kept."""
+    """A fake actor, which keeps the calls that it gets."""
 
     def __init__(self) -> None:
         self.told: list[frozenset[str]] = []

@@ -35,7 +35,7 @@ class Roster:
 
 
 class Worker:
-    """A worker of Ray Train; what it is asked to run is run here, in an environment of its own."""
+    """A fake worker of Ray Train, which runs functions in this process with its own environment."""
 
     def __init__(self, rank: int, node: str, gpus: Sequence[int] = ()) -> None:
         self.distributed_context = types.SimpleNamespace(world_rank=rank)

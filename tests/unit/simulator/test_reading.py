@@ -1,4 +1,4 @@
-"""Traces, profiles and the command line: what is read, and how mistakes are told."""
+"""Traces, profiles and the command line: what is read, and how mistakes are reported."""
 
 from __future__ import annotations
 

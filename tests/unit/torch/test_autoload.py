@@ -13,7 +13,7 @@ from farandole import autoload  # noqa: E402
 
 @pytest.fixture
 def unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let torch not know the backend, whether or not it has found it by itself."""
+    """Remove the backend from torch, whether or not torch has found it."""
     others = [name for name in torch_distributed.Backend.backend_list if name != autoload.NAME]
     monkeypatch.setattr(torch_distributed.Backend, "backend_list", others)
 

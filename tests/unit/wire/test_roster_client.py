@@ -313,7 +313,7 @@ def test_join_fails_when_the_roster_is_stopped(
 
 
 def speak(roster: Roster, worker: int, *messages: msgspec.Struct) -> Channel:
-    """Open a connection that nobody ever closes, as far as the roster knows."""
+    """Open a connection that, as far as the roster knows, is never closed."""
     channel, codec = Channel.connect(roster.address, SECRET, timeout=SECONDS), Codec[object](Listen)
     for message in (Hello(worker), *messages):
         channel.send(codec.encode(message))

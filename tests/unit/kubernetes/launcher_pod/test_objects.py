@@ -15,7 +15,7 @@ from farandole.control.kubernetes.launcher_pod.state_objects import REUSED_SECON
 
 
 class Told:
-    """The state, as somebody has written it."""
+    """The state as it was written."""
 
     def __init__(self, outcome: str) -> None:
         self._outcome = outcome

@@ -14,7 +14,7 @@ from farandole.control.launcher.supervise.output_flow import CREDIT_BYTES, Outpu
 
 
 class Told:
-    """An agent that only keeps what it is told."""
+    """An agent that only keeps the messages that it gets."""
 
     local = False
 

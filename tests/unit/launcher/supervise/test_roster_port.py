@@ -12,7 +12,7 @@ from farandole.control.launcher.supervise.roster_port import PortLost, listen_ag
 
 
 class Port:
-    """Is somebody else's at first."""
+    """A port that is used by another process at first."""
 
     def __init__(self, attempts: float) -> None:
         self.attempts = attempts
