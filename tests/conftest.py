@@ -9,7 +9,16 @@ import pytest
 # An assertion of what tests share shows its values, too.
 pytest.register_assert_rewrite(*(path.stem for path in (Path(__file__).parent / "support").iterdir()))
 
-pytest_plugins = ["fake_gpu_device", "machine_state", "folder_times", "nurseries", "pytester", "retry_alone", "spread"]
+pytest_plugins = [
+    "fake_gpu_device",
+    "machine_state",
+    "folder_times",
+    "nurseries",
+    "pytester",
+    "retry_alone",
+    "small_disk",
+    "spread",
+]
 
 # A shell starts background jobs with Ctrl-C ignored, nohup ignores a hang-up, and so do some CI systems.
 # Children of the tests would inherit that, and those that test signals would wait for nothing.

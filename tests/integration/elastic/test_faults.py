@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -255,18 +253,6 @@ def test_unauthenticated_clients_and_broken_frames_do_not_disturb_training(train
 
 
 # --- a full disk -----------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Mount a file system of 4 MB."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=4m", "farandole-test", str(disk)]
-    if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode != 0:
-        pytest.skip("only root can mount a small disk, and not in every container")
-    yield disk
-    subprocess.run(["umount", "--lazy", disk], check=True)
 
 
 def test_training_continues_with_full_disk(small_disk: Path, training: Training) -> None:

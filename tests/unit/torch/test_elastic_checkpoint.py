@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import gc
 import json
-import os
 import random
 import subprocess
 import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -237,18 +235,6 @@ def test_checkpoints_that_are_all_damaged_are_an_error(tmp_path: Path, lines: Li
 
 
 # --- a full disk ------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Mount a file system of 4 MB."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=4m", "farandole-test", str(disk)]
-    if os.geteuid() != 0 or subprocess.run(command, capture_output=True).returncode != 0:
-        pytest.skip("only root can mount a small disk, and not in every container")
-    yield disk
-    subprocess.run(["umount", "--lazy", disk], check=True)
 
 
 @pytest.mark.parametrize("format", FORMATS)
