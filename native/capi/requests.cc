@@ -1,4 +1,4 @@
-// The C ABI of requests: submitting them, and what becomes of them.
+// The part of the C ABI for requests: submitting them, and their outcomes.
 #include <algorithm>
 #include <memory>
 #include <span>
@@ -21,7 +21,7 @@ using farandole::engine::Kind;
 
 namespace {
 
-// Options by name become values once where several requests point to the same ones, as those of a grouped call do.
+// Options by name are converted once if several requests point to the same ones, as those of a grouped call do.
 class OptionReader {
  public:
   const farandole::engine::Options& read(Kind kind, const farandole_option* options, size_t count) {
@@ -74,7 +74,7 @@ farandole::engine::Signature signature_of(const farandole_request& request, Opti
   return signature;
 }
 
-// Whether a request with elements lacks memory that it needs.
+// Returns whether a request with elements lacks memory that it needs.
 bool lacks_memory(const farandole::engine::Request& request) {
   using farandole::engine::Memory;
   switch (farandole::engine::row_of(request.signature.kind).memory) {
@@ -138,7 +138,7 @@ void submit(farandole_engine& engine, const farandole_request* requests, size_t 
   std::ranges::copy(given, handles);
 }
 
-// `wait_for` waits for requests; it gives what it has seen, and the first request that failed.
+// `wait_for` waits for requests; it returns what it has seen, and the first request that failed.
 template <typename WaitFor>
 void wait(WaitFor&& wait_for) {
   using farandole::engine::Waited;

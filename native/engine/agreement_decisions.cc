@@ -55,7 +55,7 @@ void AgreementClient::obey(const Decision& decision) {
       break;
   }
   if (parts_.outcomes.in_flight() > 0) {
-    // What this worker has asked for by message, others must not wait for it to announce.
+    // Other workers must not wait until this one announces a request that it has already reported by message.
     fast_path_.close(next_number());
   }
 }

@@ -66,22 +66,22 @@ std::vector<Completions::Opened> Completions::open(std::vector<Opening> openings
   }
   for (Opened& each : opened) {
     each.handle = each.completion->handle = ++last_;
-    uncalled_ += each.completion->callback != nullptr ? 1 : 0;
     table_.emplace(each.handle, each.completion);
   }
   return opened;
 }
 
 void Completions::withdraw(const std::vector<std::shared_ptr<Completion>>& opened) {
-  {
-    const base::MutexLock lock(mutex_);
-    for (const auto& completion : opened) {
-      free_name(completion);
-      table_.erase(completion->handle);
-      uncalled_ -= completion->callback != nullptr ? 1 : 0;
-    }
+  const base::MutexLock lock(mutex_);
+  for (const auto& completion : opened) {
+    free_name(completion);
+    table_.erase(completion->handle);
   }
-  changed_.notify_all();
+}
+
+void Completions::expect_callbacks(size_t callbacks) {
+  const base::MutexLock lock(mutex_);
+  uncalled_ += callbacks;
 }
 
 void Completions::forget_names() {

@@ -77,10 +77,12 @@ class Completions {
     Callback callback{};
   };
   // Opens a handle for each of these names, or none: when one of them is in flight, or comes twice, sets `taken` to the
-  // index of it. From then on its callback is going to be called, unless it is withdrawn.
+  // index of it. They are then withdrawn, or going to be done.
   std::vector<Opened> open(std::vector<Opening> openings, size_t& taken);
   // Undoes open(), because the requests are refused after all. No caller has their handles yet.
   void withdraw(const std::vector<std::shared_ptr<Completion>>& opened);
+  // So many callbacks of opened handles are going to be called: their requests will not be withdrawn any more.
+  void expect_callbacks(size_t callbacks);
   // No request of before is in flight any more.
   void forget_names();
   // Null when there is no such handle.
@@ -103,7 +105,8 @@ class Completions {
   bool has_callbacks() const noexcept { return callbacks_listed_.load(std::memory_order_acquire); }
   // Calls the listed callbacks in the calling thread, which holds no lock. False: there were none.
   bool run_callbacks();
-  // Waits until every callback of an opened handle has returned, in whichever thread. All of these are done or will be.
+  // Waits until every callback that is expected has returned, in whichever thread. All of these are done or will be. A
+  // call that is still being submitted is not waited for: a driver of a GPU may hang in it, and it will be refused.
   void wait_for_callbacks();
   // Whether the calling thread is inside a callback, of whichever engine.
   static bool in_callback() noexcept;

@@ -1,4 +1,4 @@
-// A set of ranks as ranges: mostly one range, because a host's ranks and those of the hosts after it are neighbours.
+// A set of ranks as ranges: usually one range, because a host's ranks and those of the hosts after it are consecutive.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class RankSet {
   bool contains(int rank) const noexcept;
   // Ascending; between two of them at least one rank is missing.
   const std::vector<Range>& ranges() const noexcept { return ranges_; }
-  // False, and unchanged, when some of them are in it already.
+  // Returns false, and changes nothing, if some of them are in the set already.
   bool add(const RankSet& others);
 
   template <typename Visit>

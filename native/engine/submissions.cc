@@ -130,6 +130,7 @@ Submissions::Admitted Submissions::admit(std::vector<Request> requests) {
   const int64_t now = base::now_ns();
   std::vector<Completions::Opening> openings;
   openings.reserve(requests.size());
+  size_t callbacks = 0;
   for (Request& request : requests) {
     check(request);
     if (request.signature.kind == Kind::kTransfer) {
@@ -138,6 +139,7 @@ Submissions::Admitted Submissions::admit(std::vector<Request> requests) {
     if (request.signature.kind == Kind::kJoin && requests.size() > 1) {
       throw Error(Code::kInvalidArgument, "join is submitted alone, not together with other requests.");
     }
+    callbacks += request.callback != nullptr ? 1 : 0;
     openings.push_back(
         {request.in_turn ? std::string() : key_of(request.group, request.name), std::move(request.callback)});
   }
@@ -146,7 +148,7 @@ Submissions::Admitted Submissions::admit(std::vector<Request> requests) {
   if (opened.size() < requests.size()) {
     refuse_name(requests[taken]);
   }
-  Admitted admitted{.requests = {}, .world = worlds_};
+  Admitted admitted{.requests = {}, .world = worlds_, .callbacks = callbacks};
   admitted.requests.reserve(requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {
     auto pending = std::make_unique<Pending>();
@@ -213,6 +215,9 @@ std::vector<Handle> Submissions::enqueue(Admitted admitted, bool waits_at_once) 
       closing_groups_.insert(static_cast<uint32_t>(signature.shape.at(0)));
     }
     pending->is_waited_for = waits_at_once || comes_back;
+  }
+  if (admitted.callbacks > 0) {
+    completions_.expect_callbacks(admitted.callbacks);
   }
   if (queue_.empty()) {
     queue_ = std::move(admitted.requests);

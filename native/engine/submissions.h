@@ -98,7 +98,8 @@ class Submissions {
   // completions_.
   struct Admitted {
     std::vector<std::unique_ptr<Pending>> requests;
-    uint64_t world = 0;  // in which they were admitted
+    uint64_t world = 0;    // in which they were admitted
+    size_t callbacks = 0;  // of these requests
   };
   Admitted admit(std::vector<Request> requests) REQUIRES(mutex_);
   // Throws when that world is over.

@@ -24,6 +24,8 @@ using base::Code;
 using base::Error;
 
 constexpr size_t kPage = 4096;
+constexpr size_t kLeastBytes = 2 * kPage;
+constexpr size_t kMostBytes = size_t{1} << 47;  // the address space of a process
 
 constexpr size_t round_up(size_t value, size_t to) { return (value + to - 1) / to * to; }
 
@@ -72,8 +74,10 @@ void write_all(int to, const std::byte* from, size_t offset, size_t end) {
 }
 
 size_t checked_size(size_t bytes) {
-  if (bytes < 2 * kPage || bytes > size_t{1} << 47) {
-    refuse("there cannot be an arena", bytes, EINVAL);
+  if (bytes < kLeastBytes || bytes > kMostBytes) {
+    throw Error(Code::kInvalidArgument, "an arena has from " + std::to_string(kLeastBytes) + " to " +
+                                            std::to_string(kMostBytes) + " bytes, not " + std::to_string(bytes) +
+                                            ": set FARANDOLE_ARENA_BYTES to such a number, or unset it");
   }
   return round_up(bytes, kPage);
 }

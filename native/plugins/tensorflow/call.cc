@@ -31,7 +31,7 @@ std::atomic<int> calls_in_flight{0};
 // Whether this thread calls the engine's callbacks, in which it must not wait for the engine.
 thread_local bool t_in_callback = false;
 
-// Begins all names, so that one name in two front ends of a process is two names.
+// The prefix of all names, so that the same name in two front ends of a process becomes two names.
 constexpr const char* kScope = "tensorflow.";
 
 Tensor input_of(TF_OpKernelContext* context, int index) {
@@ -126,7 +126,7 @@ void Call::hand_over(const std::vector<farandole_request>& requests) {
     if (handles[0] != 0) {
       const auto end = plugins::OwnProgress::Clock::now();
       kernel_.progress.attempted(status != FARANDOLE_TIMEOUT, end, end - begin);
-      return;  // how each request has ended, or will, its callback says
+      return;  // the callback of each request tells how it has ended, or will end
     }
   } else {
     status = farandole_submit(engine_, requests.data(), requests.size(), handles.data());
@@ -186,7 +186,8 @@ void Call::add_parts(const EngineLink::Use& use) {
   }
 }
 
-// Whether the result is the input. What is wrong with a call is the engine's to say, also to a rank that is alone.
+// Returns whether the result is the input. A call that is not valid goes to the engine, also on a rank that is alone,
+// so that the engine reports the error.
 bool Call::is_alone(const Part& part, const std::vector<int32_t>& ranks, int32_t rank) const {
   if (ranks.size() != 1 || ranks[0] != rank || kernel_.root.value_or(rank) != rank) {
     return false;
@@ -204,7 +205,7 @@ bool Call::is_alone(const Part& part, const std::vector<int32_t>& ranks, int32_t
 void Call::make_output(Part& part, const std::vector<int32_t>& ranks, int32_t rank) {
   switch (kernel_.row->flow) {
     case Flow::kReduce: {
-      // Where nobody else looks at the input, its memory becomes the output's. TensorFlow gives it away only while this
+      // If nothing else uses the input, its memory becomes the output's. TensorFlow gives it away only while this
       // library holds no reference to it.
       part.input.reset();
       const Status status;
@@ -405,7 +406,7 @@ void Call::end() {
     EngineLink::of_process().restart_names();
   }
   parts_.clear();
-  // Before TensorFlow begins what comes next: it may be a call that is alone in flight.
+  // Before TensorFlow begins its next operation, which may be a call that is the only one in flight.
   --calls_in_flight;
   done_();
   delete this;
@@ -415,7 +416,7 @@ void Call::deliver_rows(Part& part, int count_output) {
   const int64_t rows = std::accumulate(part.counts.begin(), part.counts.end(), int64_t{0});
   std::vector<int64_t> shape = part.shape;
   shape[0] = rows;
-  // Of rows without elements, nothing comes but their number.
+  // If rows have no elements, only their number is received.
   if (part.rows == nullptr && part.output != nullptr && shape_of(part.output.get()) == shape) {
     set_output(context_, count_output, part.output);
     return;

@@ -14,7 +14,7 @@ namespace farandole::tensorflow {
 
 class EngineLink : public plugins::EngineLink {
  public:
-  // The process's one: ops have no other way to come to know an engine.
+  // The one object of the process, because ops cannot reach an engine in any other way.
   static EngineLink& of_process();
 
   // Attaches the engine of a new world, in which names are counted anew.
@@ -34,8 +34,7 @@ class EngineLink : public plugins::EngineLink {
   std::string next_name(const std::string& operation, uint32_t group);
   // The call with the last name was refused on this rank, so the others do not count it either.
   void give_back_name(const std::string& operation, uint32_t group);
-  // A join has ended: all ranks begin to count anew. Requests of before may still be in flight, so the names are
-  // others.
+  // A join has ended: all ranks start counting again. Earlier requests may still be in flight, so the names are new.
   void restart_names();
   // The same, where Python has counted the joins, or a world begins.
   void restart_names(uint64_t restarts);

@@ -25,9 +25,9 @@ struct Kernel {
   std::vector<farandole_option> options;  // of its requests
   mutable plugins::OwnProgress progress;
 
-  // Whether no name was given: the node has the name that eager mode gives to all.
+  // Whether no name was given: the node has the name that eager mode gives to all nodes.
   bool is_unnamed() const;
-  // By what ranks' calls match, without the operation. Not for unnamed calls.
+  // The key by which ranks' calls match, without the operation. Not for unnamed calls.
   std::string key(TF_OpKernelContext* context) const;
 };
 

@@ -38,6 +38,8 @@ const char* fake_gpu_time_mode() {
 
 void fake_gpu_fail(const char* function, int nth, int code) { plan_fault(function, nth, code); }
 
+int fake_gpu_hang(const char* function, int hangs) { return hang(function, hangs != 0); }
+
 void fake_gpu_break(Device device, int code) { Gpu::get().break_device(device, code); }
 
 uint64_t fake_gpu_count(const char* name) {

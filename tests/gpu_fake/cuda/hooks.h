@@ -19,6 +19,9 @@ FAKE_GPU_API void fake_gpu_time(const char* mode, unsigned seed, unsigned longes
 FAKE_GPU_API const char* fake_gpu_time_mode();
 // The nth call from now of this function of the driver fails with that code; 1 is the next one.
 FAKE_GPU_API void fake_gpu_fail(const char* function, int nth, int code);
+// Calls of this function of the driver do not return until it is called again with `hangs` 0. Returns how many hang
+// now.
+FAKE_GPU_API int fake_gpu_hang(const char* function, int hangs);
 // The device has an error that stays: queued work is dropped, and every later call for it gives this code. 0 repairs
 // it, which no real device can.
 FAKE_GPU_API void fake_gpu_break(Device device, int code);

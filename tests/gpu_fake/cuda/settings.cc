@@ -1,6 +1,7 @@
 #include "cuda/settings.h"
 
 #include <array>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -63,11 +64,25 @@ class Faults {
     planned_[function] = {nth - 1, static_cast<Result>(code)};
     any_ = true;
   }
+  int hang(const std::string& function, bool hangs) {
+    const std::lock_guard lock(mutex_);
+    Hang& one = hangs_[function];
+    one.hangs = hangs;
+    any_ = true;
+    gone_on_.notify_all();
+    return one.calls;
+  }
   void check(const char* function) {
     if (!any_) {
       return;
     }
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
+    if (const auto hanging = hangs_.find(function); hanging != hangs_.end()) {
+      Hang& one = hanging->second;
+      ++one.calls;
+      gone_on_.wait(lock, [&] { return !one.hangs; });
+      --one.calls;
+    }
     const auto found = planned_.find(function);
     if (found != planned_.end() && found->second.calls_before-- == 0) {
       const Result code = found->second.code;
@@ -78,7 +93,13 @@ class Faults {
 
  private:
   std::mutex mutex_;
+  struct Hang {
+    bool hangs = false;
+    int calls = 0;  // in it
+  };
+  std::condition_variable gone_on_;
   std::map<std::string, Fault> planned_;
+  std::map<std::string, Hang> hangs_;
   std::atomic<bool> any_{false};
 };
 
@@ -136,6 +157,8 @@ void reset_counts() {
 void throw_planned_fault(const char* function) { faults().check(function); }
 
 void plan_fault(const std::string& function, int nth, int code) { faults().plan(function, nth, code); }
+
+int hang(const std::string& function, bool hangs) { return faults().hang(function, hangs); }
 
 void stop(const std::string& why) {
   std::fprintf(stderr, "fake GPU: %s\n", why.c_str());

@@ -61,9 +61,12 @@ uint64_t counted(Count what);
 std::optional<Count> count_named(const std::string& name);
 void reset_counts();
 
-// Throws the error that fake_gpu_fail or FAKE_GPU_FAULT=<function>:<nth>:<code>[,...] has planned for this call.
+// Waits while fake_gpu_hang lets this call hang; then throws the error that fake_gpu_fail or
+// FAKE_GPU_FAULT=<function>:<nth>:<code>[,...] has planned for this call.
 void throw_planned_fault(const char* function);
 void plan_fault(const std::string& function, int nth, int code);
+// Lets calls of this function hang from now on, or go on. Returns how many hang.
+int hang(const std::string& function, bool hangs);
 
 // Ends the process because the program under test, or the test, does what a real GPU does not forgive.
 [[noreturn]] void stop(const std::string& why);

@@ -309,6 +309,37 @@ TEST_F(DeviceRequests, TensorsOfACallThatIsRefusedCanBeFreed) {
   });
 }
 
+// A driver that hangs keeps the thread that submits, and nothing else: that request is refused when it goes on.
+TEST_F(DeviceRequests, LeavingDoesNotWaitForASubmitInWhichTheDriverHangs) {
+  testing::Meshes meshes(World::kShm, 1);
+  Engine engine(staged());
+  engine.enter(meshes.form(0), meshes.arena(0));
+  Program program(0);
+  const Tensor tensor(program, counting(3, 1));
+  engine::Request request = allreduce_on_gpu(program, "x", tensor, tensor);
+  bool is_called = false;
+  request.callback = [&](const Completion&) { is_called = true; };
+  gpu_fake::fake_gpu_hang("cuMemHostAlloc", 1);
+  std::thread submitting([&] { EXPECT_THROW(engine.submit({request}), Error); });
+  while (gpu_fake::fake_gpu_hang("cuMemHostAlloc", 1) == 0) {
+    std::this_thread::yield();
+  }
+  std::atomic<bool> has_left = false;
+  std::thread leaving([&] {
+    engine.leave(base::Deadline::after_seconds(testing::kPatience));
+    has_left = true;
+  });
+  const auto deadline = base::Deadline::after_seconds(testing::kPatience);
+  while (!has_left && !deadline.passed()) {
+    std::this_thread::yield();
+  }
+  EXPECT_TRUE(has_left);
+  gpu_fake::fake_gpu_hang("cuMemHostAlloc", 0);
+  leaving.join();
+  submitting.join();
+  EXPECT_FALSE(is_called);
+}
+
 TEST_F(DeviceRequests, FailedGpuEndsWorldOnAllRanksWithDriversMessage) {
   std::barrier both(2);
   in_world(World::kShm, 2, staged(), [&](int rank, Engine& engine) {

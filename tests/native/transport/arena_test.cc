@@ -93,12 +93,12 @@ TEST(ArenaTest, BlockThatIsTooLargeIsNull) {
 }
 
 TEST(ArenaTest, UnreasonableSizeIsErrorWithNextStep) {
-  for (const size_t bytes : {size_t{0}, size_t{1} << 50, SIZE_MAX}) {
+  for (const size_t bytes : {size_t{0}, size_t{1000}, size_t{1} << 50, SIZE_MAX}) {
     try {
       Arena arena(bytes);
       ADD_FAILURE() << bytes << " bytes were given";
     } catch (const base::Error& error) {
-      EXPECT_EQ(error.code(), base::Code::kUnavailable);
+      EXPECT_EQ(error.code(), base::Code::kInvalidArgument);
       EXPECT_NE(std::string(error.what()).find("FARANDOLE_ARENA_BYTES"), std::string::npos);
     }
   }
