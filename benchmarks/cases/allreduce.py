@@ -10,6 +10,7 @@ from benchmarks.cases.base import (
     MB,
     MPIS,
     ORDINARY,
+    UNNAMED,
     Case,
     Figure,
     Ratio,
@@ -23,6 +24,8 @@ from benchmarks.topology import Topology
 # The memory of one worker in each contender: the tensor, and what a library needs to reduce it; the bound has two
 # blocks.
 _HELD = 2
+# Up to this size, calls without a name are measured as well: of larger ones, the name takes no time that counts.
+_SMALL = 64 * KB
 # Worlds of up to this size are used by other cases too; starting them takes longer than a measurement.
 _KEPT = 4
 
@@ -34,8 +37,10 @@ def _measure_sizes(conductor: Conductor, scope: Scope) -> list[Row]:
         topology = Topology(1, world)
         for size in sizes:
             arena, *peers = everybody("allreduce", bytes=size)  # farandole's tensor lies in the arena by default.
-            ordinary = Contender(ORDINARY, "farandole", "allreduce", {"bytes": size, "where": "ordinary"})
-            contenders = [copy_bound(size), arena, ordinary, *peers]
+            in_ordinary = {"bytes": size, "where": "ordinary"}
+            ordinary = Contender(ORDINARY, "farandole", "allreduce", in_ordinary)
+            unnamed = Contender(UNNAMED, "farandole", "allreduce", {**in_ordinary, "name": None})
+            contenders = [copy_bound(size), arena, ordinary, *([unnamed] if size <= _SMALL else []), *peers]
             keys = {"world": world, "bytes": size}
             rows.append(conductor.measure(topology, contenders, keys, bytes_held=_HELD * size))
         if world > _KEPT:

@@ -15,6 +15,7 @@ ARENA = "farandole"
 # The default page of a case.
 BENCHMARKS = "contributing/benchmarks.md"
 ORDINARY = "farandole, ordinary tensors"
+UNNAMED = "farandole, ordinary tensors, no name"
 GLOO, OPENMPI, MPICH = "gloo", "Open MPI", "MPICH"
 MPIS = (OPENMPI, MPICH)
 COPY_BOUND, WIRE_BOUND = "copy bound", "wire bound"

@@ -86,12 +86,14 @@ class FarandolePeer(Peer):
 
     # --- works ---------------------------------------------------------------------------------------------------
 
-    def allreduce(self, bytes: int, dtype: str = "float32", where: str = "arena") -> Call:
+    def allreduce(
+        self, bytes: int, dtype: str = "float32", where: str = "arena", name: str | None = "allreduce"
+    ) -> Call:
         tensor = self._tensor(bytes // getattr(self._torch, dtype).itemsize, self.rank + 1, dtype, where)
         hvd = self._hvd
 
         def call() -> None:
-            hvd.allreduce_(tensor, op=hvd.Sum, name="allreduce")
+            hvd.allreduce_(tensor, op=hvd.Sum, name=name)
 
         return proven(call, self.size, "allreduce", tensor)
 

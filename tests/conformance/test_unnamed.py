@@ -27,7 +27,7 @@ def test_more_calls_in_flight_than_names(world):
 
     def body(front):
         hvd = front.hvd
-        count = RECURRING_NAMES + 60
+        count = 2 * RECURRING_NAMES + 60
         for _ in range(2):
             handles = [
                 hvd.allreduce_async(front.tensor([float(index)] * (1 + index % 3)), op=hvd.Sum)

@@ -7,7 +7,7 @@ namespace farandole::tensorflow {
 namespace {
 
 // Names of unnamed calls recur after this many, so that the engine comes to know them; see worker/core/request.py.
-constexpr uint64_t kRecurringNames = 840;
+constexpr uint64_t kRecurringNames = 120;
 
 }  // namespace
 

@@ -82,9 +82,9 @@ def _array_type(count: int) -> type[ctypes.Array[ctypes.c_int64]]:
 
 
 # Names that recur do so after this many calls. A program whose number of unnamed calls in an iteration divides it gives
-# each name to the same call every time, and it has many divisors. Calls that are this far apart are rarely in flight at
-# once; if they are, the engine makes them in turn.
-RECURRING_NAMES = 840
+# each name to the same call every time, and it has many divisors. If more calls than that are in flight, the engine
+# makes them in turn. Calls are quick only when each name has come twice, so it is not larger.
+RECURRING_NAMES = 120
 
 
 class NamesFollower(Protocol):
