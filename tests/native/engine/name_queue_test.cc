@@ -171,7 +171,8 @@ TEST_P(InTurn, TheNthRequestOfANameMatchesTheNthOfOtherRanks) {
       for (int i = 0; i < kRequests; ++i) {
         finish(engine, handles[static_cast<size_t>(i)]);
         const auto& mine = values[static_cast<size_t>(i)];
-        ASSERT_EQ(mine, std::vector<float>(mine.size(), static_cast<float>(i * kSize * (kSize + 1) / 2)))
+        const int sum = i * kSize * (kSize + 1) / 2;
+        ASSERT_EQ(mine, std::vector<float>(mine.size(), static_cast<float>(sum)))
             << "round " << round << ", request " << i;
       }
     }

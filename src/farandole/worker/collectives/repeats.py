@@ -25,8 +25,6 @@ from farandole.worker.core.submission import Single
 
 # More calls of a session are not kept: their names may never recur.
 MOST = 8192
-# A kept call that does not fit a tensor stays for this number of times: the next tensors may be like the first one.
-PATIENCE = 4
 _FACTORS = (PRESCALE.option, POSTSCALE.option)
 # The result of `Repeats.make` if there is no call that can be made again.
 NEW = object()
@@ -39,6 +37,7 @@ class Repeat:
         dtype: the framework's type of its tensors.
         shape: their shape.
         misfits: how often in a row it was not made because a tensor was not like its own.
+        patience: the number of misfits up to which it stays: the next tensors may be like its own again.
     """
 
     __slots__ = (
@@ -53,6 +52,7 @@ class Repeat:
         "_tensor",
         "dtype",
         "misfits",
+        "patience",
         "shape",
     )
 
@@ -64,6 +64,7 @@ class Repeat:
         engine: Engine,
         single: Single,
         tensor: Any,
+        patience: int,
     ) -> None:
         """Keep a call for the next time.
 
@@ -74,11 +75,12 @@ class Repeat:
             engine: the session's engine.
             single: the request, filled in except for its addresses. It belongs to this call from now on.
             tensor: a tensor like all of its tensors.
+            patience: see above.
         """
         self._kept, self._key, self._front, self._engine, self._single = kept, key, front, engine, single
         self._prepared = engine.prepare(single)
         self.dtype, self.shape = tensor.dtype, tensor.shape
-        self.misfits = 0
+        self.misfits, self.patience = 0, patience
         self._tensor: Any = None
         self._result: Any = None
         self._error: Exception | None = None
@@ -223,9 +225,13 @@ class Repeats:
         if session.retry is not None or session.only_arrived or not _stand_for_themselves(options):
             return
         _, name, unnamed, group, *_ = key
-        kept = session.repeats.get(key)
-        if (kept is not None and kept.misfits <= PATIENCE) or (unnamed and not front.submits_in_order):
+        if unnamed and not front.submits_in_order:
             return
+        earlier, patience = session.repeats.get(key), 1
+        if earlier is not None:
+            if earlier.misfits <= earlier.patience:
+                return
+            patience = 2 * earlier.patience  # Tensors that take turns would cost a new call each time.
         if not front.address_if_like(tensor, getattr(tensor, "dtype", None), getattr(tensor, "shape", None)):
             return
         dtype = front.ready_dtype(tensor)
@@ -238,7 +244,7 @@ class Repeats:
             single.make_in_turn()
         if len(session.repeats) >= MOST:
             session.repeats.clear()
-        session.repeats[key] = Repeat(session.repeats, key, front, session.engine, single, tensor)
+        session.repeats[key] = Repeat(session.repeats, key, front, session.engine, single, tensor, patience)
 
 
 def repeats(collective: Collective) -> bool:
