@@ -87,7 +87,7 @@ class Forms:
         """Return a runner that makes calls that were made before in the quick way, and others by `run`."""
         front, none, settle = self.front, self.front.no_compression, collective.settle
         calls = Repeats(front, collective, form, HandleTable.begin if form.later else HandleTable.run)
-        key_of, make, keep, is_traced, is_tracked = calls.key, calls.make, calls.keep, front.is_traced, front.is_tracked
+        make, keep, is_traced, is_tracked = calls.make, calls.keep, front.is_traced, front.is_tracked
         may_be_tracked = front.has_gradients and form == PLAIN
 
         def run_or_repeat(
@@ -103,8 +103,7 @@ class Forms:
                     return run(tensor, name, process_set, options)
             except AttributeError:  # It is not a tensor, which `run` says or, if it can, makes one of it.
                 return run(tensor, name, process_set, options)
-            key = key_of(name, process_set, options)
-            result = make(key, tensor)
+            result, key = make(tensor, name, process_set, options)
             if result is NEW:
                 result = run(tensor, name, process_set, options)
                 keep(key, tensor, options)

@@ -167,66 +167,79 @@ class Repeats:
         self._function = front.scope + form.function(collective.name)
         self._operation = front.scope + form.operation(collective.name)
 
-    def key(self, name: str | None, process_set: ProcessSet, options: Options) -> tuple[Any, ...]:
-        """Return the key of a call with these settled options."""
-        group = process_set.process_set_id
-        unnamed = name is None
-        if unnamed and group is not None:
-            name = current().names.upcoming(self._operation, group)
-        return (self._function, name, unnamed, group, *options.values())
+    def make(
+        self, tensor: Any, name: str | None, process_set: ProcessSet, options: Options
+    ) -> tuple[Any, tuple[Any, ...]]:
+        """Make a call again, if it was made before and can be made again with this tensor.
 
-    def make(self, key: tuple[Any, ...], tensor: Any) -> Any:
-        """Make a call again and return the result of `how`, or `NEW` if it cannot be made again with this tensor."""
-        session = current()
+        Args:
+            tensor: what the user passed for its tensor.
+            name: the name; None: it is counted.
+            process_set: the process set.
+            options: the settled options.
+
+        Returns:
+            The result of `how`, or `NEW` if the call was not made; and the key of the call, for `keep`.
+        """
+        session, group = current(), process_set.process_set_id
+        if name is None:
+            return self._make_unnamed(session, tensor, group, options)
+        key = (self._function, name, False, group, *options.values())
+        repeat = self._find(session, key, tensor)
+        return (NEW if repeat is None else self._how(session.handles, repeat)), key
+
+    def _make_unnamed(
+        self, session: Session, tensor: Any, group: int | None, options: Options
+    ) -> tuple[Any, tuple[Any, ...]]:
+        if group is None or not self._front.submits_in_order:
+            return NEW, ()
+        numbers, repeat = session.names.numbers(self._operation, group), None
+        number = numbers.take()
         try:
-            repeat = session.repeats.pop(key, None)
+            key = (self._function, session.names.name(number, True), True, group, *options.values())
+            repeat = self._find(session, key, tensor)
+            if repeat is not None:
+                return self._how(session.handles, repeat), key
+        except Exception:
+            if repeat is None or not repeat.begun():
+                numbers.give_back(number)
+            raise
+        numbers.give_back(number)
+        return NEW, key
+
+    def _find(self, session: Session, key: Hashable, tensor: Any) -> Repeat | None:
+        """Return a call that was made before, with this tensor."""
+        try:
+            repeat: Repeat | None = session.repeats.pop(key, None)
         except TypeError:  # An option has no hash.
-            return NEW
-        if repeat is None or session.retry is not None or session.only_arrived:
-            return NEW
+            return None
+        if repeat is None or session.retry is not None or (session.notices is not None and session.only_arrived):
+            return None
         front = self._front
         address = front.address_if_like(tensor, repeat.dtype, repeat.shape)
         if not address:
             repeat.misfits += 1
             repeat.put_back()
-            return NEW
+            return None
         if self._in_place:
             repeat.take(tensor, address, tensor, address)
         else:
             result = front.empty_like(tensor)
             repeat.take(tensor, address, result, front.address(result))
-        if key[2]:
-            return self._make_unnamed(session, key, repeat)
-        return self._how(session.handles, repeat)
-
-    def _make_unnamed(self, session: Session, key: tuple[Any, ...], repeat: Repeat) -> Any:
-        """Make a call whose name is counted, or return `NEW` if another thread has taken the name meanwhile."""
-        _, name, _, group, *_ = key
-        if not session.names.take(self._operation, group, name):
-            repeat.put_back()
-            return NEW
-        try:
-            return self._how(session.handles, repeat)
-        except Exception:
-            if not repeat.begun():
-                # It was refused, so the other ranks do not count it.
-                session.names.give_back(self._operation, group)
-            raise
+        return repeat
 
     def keep(self, key: tuple[Any, ...], tensor: Any, options: Options) -> None:
         """Keep a call that has been made, if it can be made again.
 
         Args:
-            key: its key.
+            key: its key, as `make` returned it.
             tensor: what the user passed for its tensor.
             options: its options.
         """
         session, front, collective = current(), self._front, self._collective
-        if session.retry is not None or session.only_arrived or not _stand_for_themselves(options):
+        if not key or session.retry is not None or session.only_arrived or not _stand_for_themselves(options):
             return
         _, name, unnamed, group, *_ = key
-        if unnamed and not front.submits_in_order:
-            return
         earlier, patience = session.repeats.get(key), 1
         if earlier is not None:
             if earlier.misfits <= earlier.patience:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-import threading
-from collections import Counter
+import itertools
 from collections.abc import Sequence
 from functools import cache
 from typing import Protocol
@@ -97,11 +97,33 @@ class NamesFollower(Protocol):
         """Count from 0 again everywhere; names have this number in them, so that they are new."""
 
 
+class Numbers:
+    """The numbers of the unnamed requests of one operation in one group. Any thread may take one."""
+
+    __slots__ = ("_given_back", "_next")
+
+    def __init__(self) -> None:
+        # Without a lock: `next`, `pop` and `append` are atomic.
+        self._next = itertools.count()
+        self._given_back: list[int] = []
+
+    def take(self) -> int:
+        """Return the next number."""
+        if self._given_back:
+            with contextlib.suppress(IndexError):  # Another thread was quicker.
+                return self._given_back.pop()
+        return next(self._next)
+
+    def give_back(self, number: int) -> None:
+        """Make a number the next one again, because its request was refused: the other ranks do not count it."""
+        self._given_back.append(number)
+
+
 class Names:
     """Names for unnamed requests.
 
-    Each (operation, group) has its own count, and only unnamed requests that were accepted count. So a named request, a
-    request in another group or a refused one does not shift later names if only one rank makes it.
+    Each (operation, group) has its own numbers, and only unnamed requests that were accepted count. So a named request,
+    a request in another group or a refused one does not shift later names if only one rank makes it.
 
     A call whose requests are all submitted at once, in the order of the program, has a name that recurs: the engine
     agrees on a name that it knows without messages. Its requests must be made in turn (`Submission.make_in_turn`).
@@ -109,8 +131,7 @@ class Names:
     """
 
     def __init__(self) -> None:
-        self._counts: Counter[tuple[str, int]] = Counter()
-        self._lock = threading.Lock()
+        self._numbers: dict[tuple[str, int], Numbers] = {}
         self._followers: list[NamesFollower] = []
         self._begin_at(0)
 
@@ -118,37 +139,22 @@ class Names:
         """Make another counter of unnamed requests restart together with these names."""
         self._followers.append(follower)
 
-    def next(self, operation: str, group: int, recurs: bool = False) -> str:
-        """Return the next name, without the operation: `noname.7`."""
-        with self._lock:
-            number = self._counts[operation, group]
-            self._counts[operation, group] = number + 1
-            return self._recurring[number % RECURRING_NAMES] if recurs else f"{self._begin}{number}"
+    def numbers(self, operation: str, group: int) -> Numbers:
+        """Return the numbers of an operation in a group."""
+        key = (operation, group)
+        return self._numbers.get(key) or self._numbers.setdefault(key, Numbers())
 
-    def upcoming(self, operation: str, group: int) -> str:
-        """Return what `next` would return for a name that recurs, without taking it."""
-        return self._recurring[self._counts[operation, group] % RECURRING_NAMES]
+    def name(self, number: int, recurs: bool) -> str:
+        """Return the name of a number, without the operation: `noname.7`."""
+        return self._recurring[number % RECURRING_NAMES] if recurs else f"{self._begin}{number}"
 
-    def take(self, operation: str, group: int, name: str) -> bool:
-        """Take the upcoming name. False if another thread has taken it meanwhile."""
-        with self._lock:
-            number = self._counts[operation, group]
-            if self._recurring[number % RECURRING_NAMES] is not name:
-                return False
-            self._counts[operation, group] = number + 1
-            return True
-
-    def give_back(self, operation: str, group: int) -> None:
-        """Make the last name available again, because its request was refused."""
-        with self._lock:
-            self._counts[operation, group] -= 1
+    def next(self, operation: str, group: int) -> str:
+        """Return the next name that does not recur."""
+        return self.name(self.numbers(operation, group).take(), recurs=False)
 
     def restart(self, group: int) -> None:
         """Count from 0 again in a group: its id may have belonged to other ranks before."""
-        with self._lock:
-            for operation, other in list(self._counts):
-                if other == group:
-                    del self._counts[operation, other]
+        self._numbers = {key: numbers for key, numbers in self._numbers.copy().items() if key[1] != group}
         for follower in self._followers:
             follower.restarted(group)
 
@@ -164,9 +170,8 @@ class Names:
         self._restart_all(0)
 
     def _restart_all(self, restarts: int) -> None:
-        with self._lock:
-            self._counts.clear()
-            self._begin_at(restarts)
+        self._numbers = {}
+        self._begin_at(restarts)
         for follower in self._followers:
             follower.restarted_all(restarts)
 

@@ -307,17 +307,19 @@ class Session:
                 "others' state; move other collectives into the training function."
             )
         counted = scope + operation if scope else operation
-        own_name = self.names.next(counted, group, recurs) if name is None else name
-        call = None
+        own_name, numbers, number, call = name, None, 0, None
+        if own_name is None:
+            numbers = self.names.numbers(counted, group)
+            number = numbers.take()
+            own_name = self.names.name(number, recurs)
         try:
             call = make(self, group, f"{counted}.{own_name}", *details)
-            if recurs and name is None and isinstance(call, Pending):  # The others have no requests.
+            if recurs and numbers is not None and isinstance(call, Pending):  # The others have no requests.
                 call.make_in_turn()
             return how(self.handles, call)
         except Exception:
-            if name is None and (call is None or not call.begun()):
-                # It was refused, so the other ranks do not count it.
-                self.names.give_back(counted, group)
+            if numbers is not None and (call is None or not call.begun()):
+                numbers.give_back(number)
             raise
 
     def run(self, request: NativeRequest, finish: Callable[[int], Result]) -> Result:
