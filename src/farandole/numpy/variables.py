@@ -26,7 +26,7 @@ def broadcast_variables(
         process_set: the ranks that take part.
 
     Raises:
-        ValueError: the ranks' variables differ in number, shape or type, or are no variables.
+        ValueError: the ranks' variables differ in number, shape or type, or the argument is not a list of variables.
 
     Example:
         >>> hvd.broadcast_variables(model.weights)  # doctest: +SKIP

@@ -32,8 +32,8 @@ def broadcast_variables(
         In a graph, the op that does it; in eager mode None, when it is done.
 
     Raises:
-        ValueError: the argument is no list of variables or, in eager mode, the ranks' variables differ in number, shape
-            or type.
+        ValueError: the argument is not a list of variables or, in eager mode, the ranks' variables differ in number,
+            shape or type.
 
     Example:
         >>> hvd.broadcast_variables(model.variables, root_rank=0)

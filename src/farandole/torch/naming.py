@@ -45,7 +45,7 @@ def parameter_names(
             for group_index, group in enumerate(optimizer.param_groups)
             for index, parameter in enumerate(group["params"])
         }
-    # A module is no sequence, although it has parameters.
+    # A module has parameters, but is not a sequence of them.
     named = list(named_parameters) if isinstance(named_parameters, Iterable) else [()]
     if not all(isinstance(entry, tuple) and len(entry) == 2 for entry in named):
         raise InvalidRequestError(

@@ -43,7 +43,7 @@ def broadcast_optimizer_state(
         process_set: the ranks that take part; no-op on others.
 
     Raises:
-        ValueError: the argument is no optimizer, or the optimizers have different groups or parameters.
+        ValueError: the argument is not an optimizer, or the optimizers have different groups or parameters.
         HorovodInternalError: a worker was lost.
     """
     check_optimizer(optimizer, "broadcast_optimizer_state")

@@ -57,7 +57,7 @@ def factor(value: Any) -> float:
     """Return a factor as a float.
 
     Raises:
-        TypeError: it is no number, but for example a text.
+        TypeError: it is not a number: a text, for example.
     """
     if isinstance(value, (str, bytes)):
         raise TypeError("a text is not a factor")

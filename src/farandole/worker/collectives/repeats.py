@@ -75,7 +75,7 @@ class Repeat:
             engine: the session's engine.
             single: the request, filled in except for its addresses. It belongs to this call from now on.
             tensor: a tensor like all of its tensors.
-            patience: see above.
+            patience: the number of misfits up to which it stays.
         """
         self._kept, self._key, self._front, self._engine, self._single = kept, key, front, engine, single
         self._prepared = engine.prepare(single)

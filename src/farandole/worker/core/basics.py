@@ -360,7 +360,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
         False if it was not registered or is the world's own.
 
     Raises:
-        ValueError: the argument is no process set.
+        ValueError: the argument is not a process set.
     """
     check_process_set(process_set, "remove_process_set")
     # This is known without a world: only a registered set has an id, and the world's own has 0.

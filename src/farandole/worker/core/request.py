@@ -94,7 +94,7 @@ class NamesFollower(Protocol):
         """Count from 0 again in a group."""
 
     def restarted_all(self, restarts: int) -> None:
-        """Count from 0 again everywhere; names have this number in them, so that they are new."""
+        """Count from 0 again everywhere, after this many restarts; names differ from those of the last one."""
 
 
 class Numbers:

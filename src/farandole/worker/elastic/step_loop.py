@@ -286,7 +286,7 @@ def require_kept_gradients(framework: str, running: str) -> None:
     """Check that gradients are kept until a step counts, for frameworks that cannot run a step again.
 
     Args:
-        framework: the name of the framework, for people.
+        framework: the name of the framework, for the message.
         running: what may still be running when a step breaks: `function` or `graph`.
 
     Raises:
