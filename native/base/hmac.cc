@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/error.h"
@@ -112,6 +113,16 @@ Digest hmac_sha256(std::span<const std::byte> key, std::span<const std::byte> da
     return sha256(message);
   };
   return keyed(std::byte{0x5c}, keyed(std::byte{0x36}, data));
+}
+
+std::string to_hex(std::span<const std::byte> bytes) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text;
+  for (const std::byte byte : bytes) {
+    text += kDigits[std::to_integer<unsigned>(byte) >> 4];
+    text += kDigits[std::to_integer<unsigned>(byte) & 15];
+  }
+  return text;
 }
 
 bool equal_digests(const Digest& a, const Digest& b) noexcept {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 namespace farandole::base {
 
@@ -13,6 +14,9 @@ using Digest = std::array<std::byte, 32>;
 
 Digest sha256(std::span<const std::byte> data);
 Digest hmac_sha256(std::span<const std::byte> key, std::span<const std::byte> data);
+
+// Two lower-case digits for each byte.
+std::string to_hex(std::span<const std::byte> bytes);
 
 // Compares two digests, in a time that does not depend on where they differ.
 bool equal_digests(const Digest& a, const Digest& b) noexcept;

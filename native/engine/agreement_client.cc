@@ -42,6 +42,7 @@ AgreementClient::AgreementClient(const Parts& parts, const Group& world)
 
 void AgreementClient::begin() {
   if (core_.coordinator() == nullptr) {
+    parts_.frames.expect(core_.tree().parent());
     return;
   }
   Decision config;

@@ -99,12 +99,7 @@ Contact parse_contact(const std::string& text) {
 std::string random_id() {
   std::array<std::byte, 16> raw;
   base::fill_random(raw);
-  std::string id;
-  for (const std::byte b : raw) {
-    id += kHexDigits[std::to_integer<unsigned>(b) >> 4];
-    id += kHexDigits[std::to_integer<unsigned>(b) & 15];
-  }
-  return id;
+  return base::to_hex(raw);
 }
 
 }  // namespace farandole::transport

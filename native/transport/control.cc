@@ -24,7 +24,7 @@ base::Bytes encode(const ControlFrame& frame) {
   return bytes;
 }
 
-bool known(ControlKind kind) noexcept { return kind >= ControlKind::kReady && kind <= ControlKind::kAbandon; }
+bool known(ControlKind kind) noexcept { return kind >= ControlKind::kReady && kind <= ControlKind::kFormed; }
 bool known(Sign sign) noexcept { return sign >= Sign::kClosed && sign <= Sign::kStalled; }
 
 }  // namespace

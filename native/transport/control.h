@@ -16,11 +16,12 @@
 namespace farandole::transport {
 
 enum class ControlKind : uint8_t {
-  kReady = 1,      // the sender has its links to all; text: a bit for each rank it shares memory with
+  kReady = 1,      // the sender and all workers below it have their links; text: what it corrects (hosts.h)
   kHeartbeat = 2,  // the sender lives
   kRevoke = 3,     // the generation has ended; rank, sign and text are the cause
   kGoodbye = 4,    // the sender leaves in good order; its closing is not a loss
   kAbandon = 5,    // the sender has given up forming this world; text says why
+  kFormed = 6,     // the world has formed; text: all corrections
 };
 
 // 8 bytes { u8 kind, u8 sign, u16 text bytes, i32 rank }, then the text.

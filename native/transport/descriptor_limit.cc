@@ -28,10 +28,11 @@ size_t count_open() {
 
 }  // namespace
 
-void reserve_descriptors(size_t world_size) {
-  const size_t needed = count_open() + kForPeer * (world_size - 1) + kSpare;
+void reserve_descriptors(size_t world_size, size_t from_start) {
+  const size_t own = count_open() + kSpare;
+  const size_t needed = own + kForPeer * from_start;
   rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || needed <= limit.rlim_cur) {
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || own + kForPeer * (world_size - 1) <= limit.rlim_cur) {
     return;
   }
   if (needed > limit.rlim_max) {

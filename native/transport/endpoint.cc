@@ -8,21 +8,20 @@
 #include "transport/carry_over.h"
 #include "transport/contact.h"
 #include "transport/descriptor_limit.h"
+#include "transport/host_key.h"
 #include "transport/lifeline.h"
 #include "transport/link_kind.h"
 #include "transport/mesh_setup.h"
 #include "transport/pending_world.h"
 #include "transport/shm/shm_exchange.h"
 #include "transport/socket_mesh.h"
+#include "transport/start_graph.h"
 
 namespace farandole::transport {
 namespace {
 
 using base::Code;
 using base::Error;
-
-// The largest world that a control frame can describe (ControlFrame::kLongestText bytes, a bit for each rank).
-constexpr size_t kLargestWorld = 8 * ControlFrame::kLongestText;
 
 }  // namespace
 
@@ -48,7 +47,7 @@ struct Endpoint::Impl {
 Endpoint::Impl::Impl(EndpointSettings given)
     : settings(std::move(given)), arena(settings.arena_bytes), lifeline(arena.view()), doorbell_fd(make_event_fd()) {
   contact.id = random_id();
-  contact.host_key = settings.host_key;
+  contact.host_key = make_host_key(settings.host_key);
   for (const LinkKind& kind : link_kinds()) {
     kind.listen(settings, listeners, contact);
   }
@@ -73,10 +72,9 @@ std::vector<Contact> Endpoint::Impl::read_contacts(const World& world) const {
   for (const Contact& other : contacts) {
     ids.insert(other.id);
   }
-  if (ids.size() != contacts.size() || contacts.size() > kLargestWorld) {
-    throw Error(Code::kInvalidArgument, "a world has at most " + std::to_string(kLargestWorld) +
-                                            " workers, each of them once; this list of " +
-                                            std::to_string(contacts.size()) + " is not one");
+  if (ids.size() != contacts.size()) {
+    throw Error(Code::kInvalidArgument, "a world has each worker once; in this list of " +
+                                            std::to_string(contacts.size()) + " contacts, one comes twice");
   }
   return contacts;
 }
@@ -119,8 +117,9 @@ std::unique_ptr<Mesh> Endpoint::Impl::form(const World& world, const base::Deadl
   if (carry_over.mesh_lives) {
     throw Error(Code::kInvalidArgument, "the mesh of the last generation must be gone before the next one forms");
   }
+  const double patience_seconds = static_cast<double>(deadline.left_ns()) * 1e-9;
   const std::vector<Contact> contacts = read_contacts(world);
-  reserve_descriptors(contacts.size());
+  reserve_descriptors(contacts.size(), start_peers(world.rank, hosts_of(contacts)).size());
   const auto pending_world =
       std::make_shared<PendingWorld>(world.generation, arena.view().header().sleeping, doorbell_fd.get());
   pending_worlds.begin(pending_world);
@@ -144,9 +143,9 @@ std::unique_ptr<Mesh> Endpoint::Impl::form(const World& world, const base::Deadl
     ids.push_back(other.id);
   }
   try {
-    LinkedWorld linked = MeshSetup(context, world, contacts, contact, deadline).run();
-    auto mesh = std::make_unique<SocketMesh>(settings, world, std::move(linked), arena, pending_world, std::move(ids),
-                                             carry_over);
+    LinkedWorld linked = MeshSetup(context, world, contacts, deadline).run();
+    auto mesh = std::make_unique<SocketMesh>(context.links, world, std::move(linked), pending_world, std::move(ids),
+                                             carry_over, patience_seconds);
     // All members have left the last generation, so no worker reads or writes its ring buffers any more.
     std::for_each(old_buffers.begin(), old_buffers.end(), [this](void* block) { arena.release(block); });
     carry_over.possible_writers.clear();

@@ -20,8 +20,8 @@ struct EndpointSettings {
   // of them that leads here, see Dial.
   std::vector<std::string> listen_addresses;
   bool shared_memory = true;  // false: TCP even within a host
-  // Workers with different keys never try shared memory. Empty by default: whether two workers share a
-  // host is found by trying. Set by tests to make several hosts of one.
+  // Workers with different keys never share memory. Others do if they are in one network namespace of one machine
+  // (host_key.h). Set by tests to make several hosts of one.
   std::string host_key;
   double failure_deadline_seconds = 1.0;  // silence after which a worker counts as lost
 };
@@ -44,10 +44,10 @@ class Endpoint {
   // The contact by which others reach this worker: printable, without white space, stable for the endpoint's life.
   std::string contact() const;
 
-  // Connects to every other worker of the world and waits until all are connected to all. Blocks until
-  // done or until the deadline. Throws Error(kTimeout) naming the ranks that did not come, Error(kWorkerLost)
-  // when one of them died meanwhile, or the world was revoked. At most one Mesh of an endpoint exists at a time, and
-  // the endpoint outlives it.
+  // Connects to the workers to which this one has links from the start, in small worlds to all, and waits until all
+  // workers have theirs. Blocks until done or until the deadline. Throws Error(kTimeout) naming the ranks that did not
+  // come, Error(kWorkerLost) when one of them died meanwhile, or the world was revoked. At most one Mesh of an endpoint
+  // exists at a time, and the endpoint outlives it.
   //
   // A worker of the last generation that may still run, and is not in this one, may still write to the arena.
   // Then the arena gets new memory with the same content behind the same addresses (Arena::renew). So no thread may

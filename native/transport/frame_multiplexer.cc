@@ -37,11 +37,16 @@ class FineTimers {
 FrameMultiplexer::FrameMultiplexer(Mesh& mesh, WaitPolicy policy)
     : mesh_(mesh), policy_(policy), links_(static_cast<size_t>(mesh.size())) {
   for (int peer = 0; peer < mesh.size(); ++peer) {
-    if (peer != mesh.rank()) {
-      links_[static_cast<size_t>(peer)] = std::make_unique<LinkFrames>(mesh, peer);
-      (of(peer).counts_mail() ? with_mail_ : without_mail_).push_back(&of(peer));
+    if (peer != mesh.rank() && !mesh.is_late(peer)) {
+      add(peer);
     }
   }
+}
+
+LinkFrames& FrameMultiplexer::add(int peer) {
+  auto& link = links_[static_cast<size_t>(peer)] = std::make_unique<LinkFrames>(mesh_, peer);
+  (link->counts_mail() ? with_mail_ : without_mail_).push_back(link.get());
+  return *link;
 }
 
 void FrameMultiplexer::post(int peer, base::Bytes message, Notify notify) {
@@ -87,6 +92,9 @@ void FrameMultiplexer::flush_messages(const base::Deadline& deadline) {
 }
 
 bool FrameMultiplexer::move() {
+  for (const int peer : mesh_.take_late()) {
+    of(peer);
+  }
   bool moved = move_mail();
   for (LinkFrames* const link : without_mail_) {
     moved |= move_both(*link);

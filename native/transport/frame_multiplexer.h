@@ -50,6 +50,8 @@ class FrameMultiplexer {
 
   Mesh& mesh() noexcept { return mesh_; }
 
+  // Messages from this peer may come before anything is sent to it: there must be a link.
+  void expect(int peer) { of(peer); }
   // Sends a message to a peer, as far as the link takes it now; later waits send the rest.
   void post(int peer, base::Bytes message, Notify notify = Notify::kNow);
   bool has_message() const noexcept { return !inbox_.empty(); }
@@ -159,7 +161,11 @@ class FrameMultiplexer {
  private:
   static constexpr int64_t kSignalled = -1;  // until something signals
 
-  LinkFrames& of(int peer) { return *links_[static_cast<size_t>(peer)]; }
+  LinkFrames& of(int peer) {
+    auto& link = links_[static_cast<size_t>(peer)];
+    return link == nullptr ? add(peer) : *link;
+  }
+  LinkFrames& add(int peer);
   // Moves what can be moved now; true if anything did.
   bool move();
   bool move_both(LinkFrames& link) { return static_cast<bool>(move_out(link) | move_in(link)); }
@@ -177,7 +183,7 @@ class FrameMultiplexer {
   Mesh& mesh_;
   const WaitPolicy policy_;
   uint32_t collective_ = 0;
-  std::vector<std::unique_ptr<LinkFrames>> links_;  // by rank; none to oneself
+  std::vector<std::unique_ptr<LinkFrames>> links_;  // by rank; none to oneself, and none that was not used yet
   std::vector<LinkFrames*> with_mail_;              // those whose peers count mail
   std::vector<LinkFrames*> without_mail_;           // those that must be looked at each time
   uint64_t seen_mail_ = 0;

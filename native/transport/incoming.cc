@@ -20,8 +20,8 @@ constexpr int kAcceptsPerTurn = 64;
 }  // namespace
 
 IncomingConnections::IncomingConnections(std::span<const Listener> listeners, std::string secret, const Hello& expected,
-                                         int size, const base::Deadline& deadline)
-    : listeners_(listeners), secret_(std::move(secret)), expected_(expected), size_(size), deadline_(deadline) {}
+                                         int size)
+    : listeners_(listeners), secret_(std::move(secret)), expected_(expected), size_(size) {}
 
 void IncomingConnections::accept_all() {
   // A worker has one connection under way to each listener, while it finds out which is best, or one for data.
@@ -40,10 +40,9 @@ void IncomingConnections::accept_all() {
       if (connections_.size() >= most) {
         connections_.pop_front();
       }
-      const auto give_up =
-          base::Deadline::after_seconds(std::min(kProofSeconds, static_cast<double>(deadline_.left_ns()) * 1e-9));
       connections_.push_back(
-          {std::make_unique<Attempt>(std::move(fd), false, Handshake::accepting(secret_, expected_, size_), give_up),
+          {std::make_unique<Attempt>(std::move(fd), false, Handshake::accepting(secret_, expected_, size_),
+                                     base::Deadline::after_seconds(kProofSeconds)),
            listener.address.is_unix()});
     }
   }
@@ -70,25 +69,30 @@ void IncomingConnections::collect(std::vector<pollfd>& polled) const {
 
 void IncomingConnections::collect(std::vector<Attempt*>& attempts) const {
   for (const Connection& connection : connections_) {
-    attempts.push_back(connection.attempt.get());
+    if (!connection.attempt->proven()) {
+      attempts.push_back(connection.attempt.get());
+    }
   }
 }
 
 int64_t IncomingConnections::left_ns() const {
   int64_t left = INT64_MAX;
   for (const Connection& connection : connections_) {
-    left = std::min(left, connection.attempt->give_up().left_ns());
+    if (!connection.attempt->proven()) {
+      left = std::min(left, connection.attempt->give_up().left_ns());
+    }
   }
   return left;
 }
 
-void IncomingConnections::settle(const std::function<void(Attempt& attempt, bool over_unix)>& proven,
+void IncomingConnections::settle(const std::function<bool(int from)>& wants,
+                                 const std::function<void(Attempt& attempt, bool over_unix)>& proven,
                                  const std::function<void(const Handshake& handshake)>& failed) {
   for (Connection& connection : connections_) {
     Attempt& attempt = *connection.attempt;
     if (attempt.failed()) {
       failed(attempt.handshake());
-    } else if (attempt.proven()) {
+    } else if (attempt.proven() && wants(attempt.handshake().hello().from)) {
       proven(attempt, connection.over_unix);
     } else {
       continue;

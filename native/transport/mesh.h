@@ -22,8 +22,11 @@ class Mesh {
   virtual int size() const noexcept = 0;
   virtual uint64_t generation() const noexcept = 0;
 
-  // Requires peer != rank().
+  // Requires peer != rank(). The first call for a late link, one that is made only when it is needed, has it made.
   virtual Link& link(int peer) = 0;
+  virtual bool is_late(int /*peer*/) const noexcept { return false; }
+  // Returns the late links that others have had made since the last call: there may be something to receive.
+  virtual std::vector<int> take_late() { return {}; }
   // The engine's own doorbell.
   virtual Doorbell& doorbell() = 0;
   virtual WorldStatus& world_status() = 0;

@@ -1,8 +1,9 @@
-// The set-up of one world's mesh: every worker connects to every other one, all at once, in the calling thread.
+// The set-up of one world's mesh, in the calling thread: every worker connects to those workers to which it has links
+// from the start (start_graph.h), all at once. In small worlds these are all.
 //
 // Of each pair the higher rank connects and the lower one accepts; then they make a link of the kind that fits the pair
-// (see link_kind.h). A worker that is linked to all others says so to all of them, and the world is formed when all
-// have said so: no worker starts before all workers have all links.
+// (see link_kind.h). A worker that has all its links says so along a tree, and rank 0 tells all when the world has
+// formed: no worker starts before all workers have these links.
 //
 // All waits are one poll(2). It ends at once when the world is revoked, from whichever thread, and when a worker of
 // this host that is linked already has died, however large it is (see lifeline.h); but not where that worker may have
@@ -12,18 +13,16 @@
 // in SetupCore, without sockets (setup_core.h).
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "base/clock.h"
-#include "transport/contact.h"
+#include "transport/connections.h"
 #include "transport/control.h"
-#include "transport/dial.h"
 #include "transport/endpoint.h"
-#include "transport/incoming.h"
 #include "transport/lifeline.h"
 #include "transport/link_kind.h"
 #include "transport/pending_world.h"
@@ -38,25 +37,23 @@ struct SetupContext {
   LinkContext links;
 };
 
-// One other worker, to which we are linked.
-struct LinkedPeer {
-  ControlChannel control;
-  std::unique_ptr<LinkSetup> link;
-};
-
 struct LinkedWorld {
-  std::vector<LinkedPeer> peers;  // by rank; one's own is empty
-  std::vector<int> hosts;         // see Mesh::hosts()
-  std::vector<bool> left;         // by rank: it has already said goodbye again
+  // A worker with which there is a link.
+  struct Peer {
+    int rank;
+    LinkedPeer linked;
+    bool left;  // it has already said goodbye again
+  };
+
+  std::vector<Peer> peers;                   // in ascending order of their ranks
+  std::vector<int> hosts;                    // see Mesh::hosts()
+  std::unique_ptr<Connections> connections;  // of workers without a link, perhaps, which were early
 };
 
-// It has more methods than most classes: one for each thing that can happen at the one poll(2), and each may concern
-// any of the peers. What has a state of its own is an object of its own: dials, incoming connections, links, the death
-// watch.
 class MeshSetup {
  public:
   // All arguments outlive the set-up.
-  MeshSetup(const SetupContext& context, const World& world, const std::vector<Contact>& contacts, const Contact& self,
+  MeshSetup(const SetupContext& context, const World& world, const std::vector<Contact>& contacts,
             const base::Deadline& deadline);
 
   // Throws as Endpoint::form(). If it fails, all connections are closed, and the workers that were already connected
@@ -66,34 +63,28 @@ class MeshSetup {
  private:
   struct Peer {
     int rank = -1;
-    const Contact* contact = nullptr;
-    std::optional<Dial> control_dial;
-    std::optional<Dial> data_dial;
     LinkedPeer linked;
     bool readable = false;  // its control channel has something to read
 
     bool is_gone() const noexcept { return linked.control.ended().has_value(); }
   };
 
-  int size() const noexcept { return static_cast<int>(peers_.size()); }
   bool complete() const;
-  const base::Deadline& give_up() const;
+  int64_t left_ns() const;
 
   void wait();
   int timeout_ms() const;
   void read_controls();
   void watch_next_peer();
   void handle_deaths();
-  void settle_dials();
-  void settle_incoming();
-  void note_refusal(const Handshake& handshake);
+  void settle();
 
-  void join_control(Peer& peer, PrivateFd fd, bool over_unix, bool connector);
+  void join_control(Connections::Proven connection);
   void join_data(Peer& peer, PrivateFd fd);
   void read(Peer& peer);
   bool finish_exchange(Peer& peer);
   void handle_end(Peer& peer, Sign sign);
-  void announce();
+  void send_outgoing();
   LinkedWorld finish();
 
   // Ends the world, if there is a cause.
@@ -101,14 +92,13 @@ class MeshSetup {
   void send_failure(const base::Error& error);
 
   const SetupContext context_;
-  const World& world_;
-  const Contact& self_;
+  const int rank_;
   const base::Deadline deadline_;
-  const base::Deadline early_deadline_;  // see give_up()
-  const Hello hello_;                    // this worker's, without the receiver
-  std::vector<Peer> peers_;
-  IncomingConnections incoming_;
+  const int64_t last_moments_ns_;  // before the deadline, in which workers give up one after the other
+  const std::vector<int> hosts_;   // as the contacts say
+  std::unique_ptr<Connections> connections_;
   SetupCore core_;
+  std::map<int, Peer> peers_;  // by rank
   const base::Deadline death_watch_start_;
   const Mapping* watched_memory_ = nullptr;  // whose lifeline the watcher waits for
   std::unique_ptr<PeerDeathWatcher> death_watcher_;

@@ -16,6 +16,10 @@ std::string list_ranks(const std::vector<int>& ranks) {
   return text;
 }
 
+std::string not_in_time(uint64_t generation) {
+  return "the world of generation " + std::to_string(generation) + " did not form in time: ";
+}
+
 const char* explain(Refusal refusal) noexcept {
   switch (refusal) {
     case Refusal::kSecret:
@@ -33,24 +37,33 @@ const char* explain(Refusal refusal) noexcept {
 
 bool is_explained(Refusal refusal) noexcept { return explain(refusal) != nullptr; }
 
-Error setup_timeout(uint64_t generation, int self, const std::vector<UnreadyRank>& unready) {
-  std::vector<int> missing;
-  std::vector<int> waiting;
+Error missing_links(uint64_t generation, int self, const std::vector<MissingRank>& missing) {
+  std::vector<int> ranks;
   std::string reasons;
-  for (const UnreadyRank& each : unready) {
-    (each.linked ? waiting : missing).push_back(each.rank);
-    if (const char* reason = explain(each.refusal); reason != nullptr && !each.linked) {
+  for (const MissingRank& each : missing) {
+    ranks.push_back(each.rank);
+    if (const char* reason = explain(each.refusal); reason != nullptr) {
       reasons += " Rank " + std::to_string(each.rank) + ": " + reason + ".";
     }
   }
-  const std::string what = "the world of generation " + std::to_string(generation) + " did not form in time: ";
-  if (missing.empty()) {
-    return {Code::kTimeout, what + list_ranks(waiting) + " could not connect to all others", waiting.front()};
-  }
   return {Code::kTimeout,
-          what + list_ranks(missing) + " did not connect to rank " + std::to_string(self) + "." + reasons +
-              " Check that these workers run, and that their addresses can be reached from here",
-          missing.front()};
+          not_in_time(generation) + list_ranks(ranks) + " did not connect to rank " + std::to_string(self) + "." +
+              reasons + " Check that these workers run, and that their addresses can be reached from here",
+          ranks.front()};
+}
+
+Error missing_reports(uint64_t generation, int self, const std::vector<int>& unready) {
+  return {Code::kTimeout,
+          not_in_time(generation) + list_ranks(unready) + " did not report to rank " + std::to_string(self) +
+              " that all connections are made. Check that these workers run",
+          unready.front()};
+}
+
+Error missing_answer(uint64_t generation, int self, int parent) {
+  return {Code::kTimeout,
+          not_in_time(generation) + "rank " + std::to_string(parent) + " did not tell rank " + std::to_string(self) +
+              " that all workers are connected. Check that it runs",
+          parent};
 }
 
 }  // namespace farandole::transport

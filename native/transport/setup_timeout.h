@@ -1,4 +1,4 @@
-// The error of a world that does not form in time: a pure function of each rank's observed progress.
+// The errors of a world that does not form in time: pure functions of what one worker has seen of the others.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,21 @@
 
 namespace farandole::transport {
 
-// A rank that is not ready.
-struct UnreadyRank {
+// A rank that is not linked.
+struct MissingRank {
   int rank = -1;
-  bool linked = false;               // it is linked to this worker, so it waits for another one
   Refusal refusal = Refusal::kNone;  // why its last handshake failed, as far as that is known
 };
 
 // Returns whether a refusal can be explained to people: it came from a process that speaks this protocol.
 bool is_explained(Refusal refusal) noexcept;
 
-// Requires that `unready` is not empty.
-base::Error setup_timeout(uint64_t generation, int self, const std::vector<UnreadyRank>& unready);
+// `missing` are not linked to this rank. Requires that there are any.
+base::Error missing_links(uint64_t generation, int self, const std::vector<MissingRank>& missing);
+// `unready` have links to this rank, and do not report that they, and those that report to them, have all links.
+// Requires that there are any.
+base::Error missing_reports(uint64_t generation, int self, const std::vector<int>& unready);
+// This rank has reported to `parent`, which does not answer.
+base::Error missing_answer(uint64_t generation, int self, int parent);
 
 }  // namespace farandole::transport

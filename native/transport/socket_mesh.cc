@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <utility>
 
 namespace farandole::transport {
 namespace {
@@ -10,33 +11,33 @@ constexpr size_t at(int rank) { return static_cast<size_t>(rank); }
 
 }  // namespace
 
-SocketMesh::SocketMesh(const EndpointSettings& settings, const World& world, LinkedWorld linked, Arena& arena,
+SocketMesh::SocketMesh(const LinkContext& context, const World& world, LinkedWorld linked,
                        std::shared_ptr<PendingWorld> pending_world, std::vector<std::string> ids,
-                       EndpointCarryOver& carry_over)
+                       EndpointCarryOver& carry_over, double patience_seconds)
     : rank_(world.rank),
       hosts_(std::move(linked.hosts)),
-      arena_(arena),
+      arena_(context.arena),
       ids_(std::move(ids)),
       carry_over_(carry_over),
       pending_world_(std::move(pending_world)),
       peers_(hosts_.size()) {
   std::vector<Watched> watched;
-  for (int rank = 0; rank < size(); ++rank) {
-    if (rank != rank_) {
-      LinkedPeer& peer = linked.peers[at(rank)];
-      watched.push_back({.rank = rank, .control = std::move(peer.control), .left = linked.left[at(rank)]});
-    }
+  for (LinkedWorld::Peer& peer : linked.peers) {
+    watched.push_back({.rank = peer.rank, .control = std::move(peer.linked.control), .left = peer.left});
   }
   if (!watched.empty()) {
-    watch_ = std::make_unique<Watch>(rank_, size(), settings.failure_deadline_seconds, world_status(),
+    watch_ = std::make_unique<Watch>(rank_, size(), context.failure_deadline_seconds, world_status(),
                                      pending_world_->watch_fd.get(), std::move(watched));
   }
-  for (int rank = 0; rank < size(); ++rank) {
-    if (rank != rank_) {
-      peers_[at(rank)] = linked.peers[at(rank)].link->finish(rank, *watch_, world_status());
-    }
+  for (LinkedWorld::Peer& peer : linked.peers) {
+    peers_[at(peer.rank)] = peer.linked.link->finish(peer.rank, *watch_, world_status());
   }
   watch_next_peer();
+  if (linked.peers.size() + 1 < hosts_.size()) {
+    late_links_ =
+        std::make_unique<LateLinks>(context, std::move(linked.connections), patience_seconds, world_status(),
+                                    [this](int peer, LinkedPeer linked_peer) { take(peer, std::move(linked_peer)); });
+  }
   carry_over_.mesh_lives = true;
 }
 
@@ -55,6 +56,7 @@ void SocketMesh::watch_next_peer() {
 // The control channels close first: they give the reason, by which the ends of the data connections are judged.
 SocketMesh::~SocketMesh() {
   carry_over_.mesh_lives = false;
+  late_links_.reset();
   death_watcher_.reset();
   if (watch_ == nullptr) {
     return;
@@ -70,7 +72,53 @@ SocketMesh::~SocketMesh() {
 
 Link& SocketMesh::link(int peer) {
   assert(peer != rank_);
-  return *peers_[at(peer)].link;
+  if (!is_late(peer)) {
+    return *peers_[at(peer)].link;
+  }
+  const base::MutexLock lock(mutex_);
+  if (!late_.contains(peer) && peer < rank_) {
+    late_links_->want(peer);
+  }
+  return late(peer).link;
+}
+
+SocketMesh::Late& SocketMesh::late(int peer) {
+  std::unique_ptr<Late>& late = late_[peer];
+  if (late == nullptr) {
+    late = std::make_unique<Late>();
+  }
+  return *late;
+}
+
+std::vector<int> SocketMesh::take_late() {
+  if (!any_made_.exchange(false, std::memory_order_acquire)) {
+    return {};
+  }
+  const base::MutexLock lock(mutex_);
+  return std::exchange(made_, {});
+}
+
+// The thread of the late links.
+void SocketMesh::take(int peer, LinkedPeer linked) {
+  PeerLink made = linked.link->finish(peer, *watch_, world_status());
+  watch_->add(peer, std::move(linked.control));
+  {
+    const base::MutexLock lock(mutex_);
+    late(peer).route = std::move(made.route);
+    late(peer).link.take(std::move(made.link));
+    made_.push_back(peer);
+  }
+  any_made_.store(true, std::memory_order_release);
+  doorbell().signal();
+}
+
+std::string SocketMesh::describe_route(int peer) const {
+  if (!is_late(peer)) {
+    return peers_[at(peer)].route;
+  }
+  const base::MutexLock lock(mutex_);
+  const auto late = late_.find(peer);
+  return late == late_.end() || late->second->route.empty() ? "not connected yet" : late->second->route;
 }
 
 const ArenaView* SocketMesh::arena(int peer) const noexcept {

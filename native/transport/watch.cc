@@ -19,7 +19,7 @@ using base::now_ns;
 
 // How long the last frames may take to leave when the world is taken down.
 constexpr int64_t kLastWordsNs = 100'000'000;
-// The number of the eventfd that wakes the watch thread, for epoll; channels have the positions of their peers.
+// The number of the eventfd that wakes the watch thread, for epoll; channels have the ranks of their peers.
 constexpr uint64_t kWakeFd = UINT64_MAX;
 
 PrivateFd make_epoll_fd() {
@@ -32,20 +32,27 @@ PrivateFd make_epoll_fd() {
   return fd;
 }
 
+std::vector<int> ranks_of(const std::vector<Watched>& peers) {
+  std::vector<int> ranks;
+  for (const Watched& peer : peers) {
+    ranks.push_back(peer.rank);
+  }
+  return ranks;
+}
+
 }  // namespace
 
 Watch::Watch(int rank, int size, double deadline_seconds, WorldStatus& world_status, int wake_fd,
              std::vector<Watched> peers)
     : world_status_(world_status),
       wake_fd_(wake_fd),
-      core_(rank, size, deadline_seconds, now_ns()),
+      core_(rank, size, ranks_of(peers), deadline_seconds, now_ns()),
       epoll_fd_(make_epoll_fd()),
       events_(peers.size() + 1),
       orders_(size) {
   add_to_epoll(wake_fd_, kWakeFd);
   for (Watched& watched : peers) {
-    add_to_epoll(watched.control.fd(), peers_.size());
-    follow_room(peers_.emplace_back(Peer{.rank = watched.rank, .control = std::move(watched.control)}));
+    watch(watched.rank, std::move(watched.control));
     if (watched.left) {
       core_.receive(watched.rank, ControlFrame(ControlKind::kGoodbye), now_ns());
     }
@@ -54,6 +61,44 @@ Watch::Watch(int rank, int size, double deadline_seconds, WorldStatus& world_sta
 }
 
 Watch::~Watch() { stop(); }
+
+Watch::Peer& Watch::watch(int rank, ControlChannel control) {
+  add_to_epoll(control.fd(), static_cast<uint64_t>(rank));
+  Peer& peer = peers_[rank];
+  peer.rank = rank;
+  peer.control = std::move(control);
+  follow_room(peer);
+  return peer;
+}
+
+void Watch::add(int rank, ControlChannel control) {
+  {
+    const base::MutexLock lock(mutex_);
+    added_.push_back({.rank = rank, .control = std::move(control)});
+  }
+  orders_.any_added.store(true, std::memory_order_release);
+  wake();
+}
+
+// What all others have been told already is told these, too.
+void Watch::take_added() {
+  std::vector<Watched> added;
+  {
+    const base::MutexLock lock(mutex_);
+    added.swap(added_);
+  }
+  for (Watched& watched : added) {
+    Peer& peer = watch(watched.rank, std::move(watched.control));
+    events_.resize(peers_.size() + 1);
+    core_.add(peer.rank);
+    if (core_.has_left()) {
+      peer.control.send(ControlFrame(ControlKind::kGoodbye));
+    } else if (core_.is_over()) {
+      peer.control.send(revoke_frame(*world_status_.cause()));
+    }
+    follow_room(peer);
+  }
+}
 
 std::vector<int> Watch::stop() noexcept {
   if (thread_.joinable()) {
@@ -112,7 +157,7 @@ void Watch::run() {
   follow_orders();
   // Channels that were closed meanwhile are marked as ended; that no longer counts as a loss.
   core_.stop_judging();
-  for (Peer& peer : peers_) {
+  for (auto& [rank, peer] : peers_) {
     flush_and_read(peer);
   }
   follow_orders();
@@ -125,7 +170,7 @@ void Watch::wait(int64_t until_ns) {
                                  static_cast<int>((left_ns + 999'999) / 1'000'000));
   for (int i = 0; i < count; ++i) {
     if (const uint64_t number = events_[static_cast<size_t>(i)].data.u64; number != kWakeFd) {
-      readable_.push_back(number);
+      readable_.push_back(static_cast<int>(number));
       continue;
     }
     uint64_t wakes = 0;
@@ -134,6 +179,9 @@ void Watch::wait(int64_t until_ns) {
 }
 
 void Watch::follow_orders() {
+  if (orders_.any_added.exchange(false, std::memory_order_acquire)) {
+    take_added();
+  }
   if (orders_.any_suspected.exchange(false, std::memory_order_acquire)) {
     note_suspects();
   }
@@ -151,17 +199,17 @@ void Watch::follow_orders() {
 }
 
 void Watch::note_suspects() {
-  for (const Peer& peer : peers_) {
-    const uint8_t sign = orders_.suspected[static_cast<size_t>(peer.rank)].load(std::memory_order_acquire);
+  for (const auto& [rank, peer] : peers_) {
+    const uint8_t sign = orders_.suspected[static_cast<size_t>(rank)].load(std::memory_order_acquire);
     if (sign != 0) {
-      core_.suspect(peer.rank, static_cast<Sign>(sign), now_ns());
+      core_.suspect(rank, static_cast<Sign>(sign), now_ns());
     }
   }
 }
 
 void Watch::read_readable() {
-  for (const size_t at : readable_) {
-    flush_and_read(peers_[at]);
+  for (const int rank : readable_) {
+    flush_and_read(peers_.at(rank));
   }
   readable_.clear();
 }
@@ -199,18 +247,16 @@ void Watch::follow_room(Peer& peer) noexcept {
   }
   peer.awaits_room = !peer.awaits_room;
   epoll_event event{.events = EPOLLIN | (peer.awaits_room ? EPOLLOUT : 0U),
-                    .data = {.u64 = static_cast<uint64_t>(&peer - peers_.data())}};
+                    .data = {.u64 = static_cast<uint64_t>(peer.rank)}};
   ::epoll_ctl(epoll_fd_.get(), EPOLL_CTL_MOD, peer.control.fd(), &event);
 }
-
-Watch::Peer& Watch::peer_of(int rank) noexcept { return *std::ranges::lower_bound(peers_, rank, {}, &Peer::rank); }
 
 // Its channel is read first: what it sent before it died, perhaps a cause or a goodbye, comes before its death.
 void Watch::handle_death(int rank) {
   if (rank == kNobody) {
     return;
   }
-  Peer& peer = peer_of(rank);
+  Peer& peer = peers_.at(rank);
   flush_and_read(peer);
   if (!core_.has_ended(rank)) {
     forget(peer);
@@ -223,7 +269,7 @@ void Watch::tick() {
   revoke(tick.cause);
   for (const int rank : tick.beats) {
     // Frames that are still unsent will show the peer that this worker lives, as a heartbeat would.
-    if (Peer& peer = peer_of(rank); !peer.control.has_unsent()) {
+    if (Peer& peer = peers_.at(rank); !peer.control.has_unsent()) {
       peer.control.send(ControlFrame(ControlKind::kHeartbeat));
       follow_room(peer);
     }
@@ -235,15 +281,17 @@ void Watch::send(const std::optional<WatchCore::Outgoing>& outgoing) {
     return;
   }
   for (const int rank : outgoing->to) {
-    Peer& peer = peer_of(rank);
+    Peer& peer = peers_.at(rank);
     peer.control.send(outgoing->frame);
     follow_room(peer);
   }
 }
 
 bool Watch::all_sent() const {
-  return std::ranges::none_of(
-      peers_, [this](const Peer& peer) { return !core_.has_ended(peer.rank) && peer.control.has_unsent(); });
+  return std::ranges::none_of(peers_, [this](const auto& entry) {
+    const auto& [rank, peer] = entry;
+    return !core_.has_ended(rank) && peer.control.has_unsent();
+  });
 }
 
 void Watch::flush_all(int64_t until_ns) {

@@ -19,6 +19,9 @@
 // What is decided on is in WatchCore, without thread and sockets (watch_core.h); here are the channels, the waits and
 // the orders of other threads.
 //
+// In larger worlds, there are channels with some of the other workers only; those of late links are added
+// (late_links.h).
+//
 // A heartbeat comes many times a second, so the cost of a wake-up must not grow with the world: only channels that have
 // something to read are read, and a tick looks at neighbours only.
 //
@@ -29,6 +32,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -48,7 +52,8 @@ struct Watched {
 
 class Watch {
  public:
-  // `world_status` writes to `wake_fd` when it is revoked; both outlive the watch. `peers` are all other ranks.
+  // `world_status` writes to `wake_fd` when it is revoked; both outlive the watch. `peers`: in ascending order of their
+  // ranks.
   Watch(int rank, int size, double deadline_seconds, WorldStatus& world_status, int wake_fd,
         std::vector<Watched> peers);
   // Passes on why the world ended, if it did, and closes all channels. Without say_goodbye(), the peers take it
@@ -57,6 +62,8 @@ class Watch {
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
+  // One more peer. Any thread.
+  void add(int rank, ControlChannel control);
   // Says goodbye to all peers; returns when it is sent, or after the failure deadline. Any thread.
   void say_goodbye() noexcept;
   // A link to this rank has ended. Any thread.
@@ -83,11 +90,14 @@ class Watch {
     std::vector<std::atomic<uint8_t>> suspected;  // by rank: the Sign, or 0
     std::atomic<bool> any_suspected{false};       // a rank was added
     std::atomic<int> dead{kNobody};
+    std::atomic<bool> any_added{false};
     std::atomic<bool> stop{false};
     std::atomic<bool> leave{false};
   };
 
   void run();
+  Peer& watch(int rank, ControlChannel control);
+  void take_added();
   // Waits until something happens, at most until then, and notes which channels have something to read or room.
   void wait(int64_t until_ns);
   void follow_orders();
@@ -104,7 +114,6 @@ class Watch {
   void send(const std::optional<WatchCore::Outgoing>& outgoing);
   void flush_all(int64_t until_ns);
   bool all_sent() const;
-  Peer& peer_of(int rank) noexcept;
   void add_to_epoll(int fd, uint64_t number);
   void wake() noexcept;
 
@@ -113,13 +122,14 @@ class Watch {
 
   // The watch thread only.
   WatchCore core_;
-  std::vector<Peer> peers_;  // in ascending order of their ranks
+  std::map<int, Peer> peers_;  // by rank
   const PrivateFd epoll_fd_;
   std::vector<epoll_event> events_;
-  std::vector<size_t> readable_;  // positions in peers_
+  std::vector<int> readable_;  // ranks
 
   Orders orders_;
   base::Mutex mutex_;
+  std::vector<Watched> added_ GUARDED_BY(mutex_);
   base::Condition goodbye_changed_;
   bool said_goodbye_ GUARDED_BY(mutex_) = false;
 

@@ -18,17 +18,22 @@ bool is_neighbour(int rank, int other, int size) {
 
 }  // namespace
 
-WatchCore::WatchCore(int rank, int size, double deadline_seconds, int64_t now_ns)
+WatchCore::WatchCore(int rank, int size, const std::vector<int>& peers, double deadline_seconds, int64_t now_ns)
     : rank_(rank),
+      size_(size),
       deadline_ns_(std::max<int64_t>(static_cast<int64_t>(deadline_seconds * 1e9), 1'000'000)),
       tick_ns_(std::min(kTickNs, deadline_ns_ / kTicksInDeadline)),
-      states_(static_cast<size_t>(size)),
       next_tick_ns_(now_ns) {
-  for (int other = 0; other < size; ++other) {
-    if (is_neighbour(rank, other, size)) {
-      neighbours_.push_back({other, now_ns});
+  for (const int peer : peers) {
+    peers_.push_back({.rank = peer});
+    if (is_neighbour(rank, peer, size)) {
+      neighbours_.push_back({peer, now_ns});
     }
   }
+}
+
+void WatchCore::add(int peer) {
+  peers_.insert(std::ranges::lower_bound(peers_, peer, {}, &PeerState::rank), {.rank = peer});
 }
 
 std::optional<Cause> WatchCore::receive(int from, const ControlFrame& frame, int64_t now_ns) {
@@ -48,7 +53,7 @@ std::optional<Cause> WatchCore::receive(int from, const ControlFrame& frame, int
   return std::nullopt;
 }
 
-bool WatchCore::tells_us(int rank) const noexcept { return tell_each_other(rank, rank_, size()); }
+bool WatchCore::tells_us(int rank) const noexcept { return tell_each_other(rank, rank_, size_); }
 
 std::optional<Cause> WatchCore::end(int rank, Sign sign, int64_t now_ns) {
   state(rank).ended = true;
@@ -171,19 +176,14 @@ std::optional<WatchCore::Outgoing> WatchCore::leave() {
 
 // A worker that has said goodbye passes nothing on. Perhaps it was the only way to some of the remaining workers.
 bool WatchCore::lacks_forwarder() const {
-  for (int rank = 0; rank < size(); ++rank) {
-    if (rank != rank_ && state(rank).left && tells_us(rank)) {
-      return true;
-    }
-  }
-  return false;
+  return std::ranges::any_of(peers_, [this](const PeerState& peer) { return peer.left && tells_us(peer.rank); });
 }
 
 std::vector<int> WatchCore::connected(bool only_told) const {
   std::vector<int> ranks;
-  for (int rank = 0; rank < size(); ++rank) {
-    if (rank != rank_ && !has_ended(rank) && (!only_told || tells_us(rank))) {
-      ranks.push_back(rank);
+  for (const PeerState& peer : peers_) {
+    if (!peer.ended && (!only_told || tells_us(peer.rank))) {
+      ranks.push_back(peer.rank);
     }
   }
   return ranks;
@@ -191,9 +191,9 @@ std::vector<int> WatchCore::connected(bool only_told) const {
 
 std::vector<int> WatchCore::running() const {
   std::vector<int> ranks;
-  for (int rank = 0; rank < size(); ++rank) {
-    if (rank != rank_ && !state(rank).ended && !state(rank).left) {
-      ranks.push_back(rank);
+  for (const PeerState& peer : peers_) {
+    if (!peer.ended && !peer.left) {
+      ranks.push_back(peer.rank);
     }
   }
   return ranks;

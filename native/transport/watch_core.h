@@ -7,6 +7,7 @@
 // the goodbye, which it sends to all.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -18,11 +19,15 @@ namespace farandole::transport {
 
 class WatchCore {
  public:
-  WatchCore(int rank, int size, double deadline_seconds, int64_t now_ns);
+  // `peers`: the workers with which there is a control channel, in ascending order of their ranks.
+  WatchCore(int rank, int size, const std::vector<int>& peers, double deadline_seconds, int64_t now_ns);
 
   int64_t deadline_ns() const noexcept { return deadline_ns_; }
   // When tick() is due.
   int64_t next_tick_ns() const noexcept { return next_tick_ns_; }
+
+  // There is a control channel with one more.
+  void add(int peer);
 
   // --- What has happened. A cause that is returned is the world's end, unless the world has ended before: in either
   // case, spread() is called next.
@@ -62,8 +67,9 @@ class WatchCore {
 
  private:
   struct PeerState {
-    bool ended : 1 = false;
-    bool left : 1 = false;  // it has said goodbye
+    int rank;
+    bool ended = false;
+    bool left = false;  // it has said goodbye
   };
   struct Neighbour {
     int rank;
@@ -77,9 +83,10 @@ class WatchCore {
     bool has_died = false;  // nothing that is noticed later says more
   };
 
-  PeerState& state(int rank) noexcept { return states_[static_cast<size_t>(rank)]; }
-  const PeerState& state(int rank) const noexcept { return states_[static_cast<size_t>(rank)]; }
-  int size() const noexcept { return static_cast<int>(states_.size()); }
+  PeerState& state(int rank) noexcept { return *std::ranges::lower_bound(peers_, rank, {}, &PeerState::rank); }
+  const PeerState& state(int rank) const noexcept {
+    return *std::ranges::lower_bound(peers_, rank, {}, &PeerState::rank);
+  }
   // Whether a worker that ends its world tells this one before it closes its connections.
   bool tells_us(int rank) const noexcept;
   // Whether a worker that we tell would not pass it on, so that we have to tell all.
@@ -92,10 +99,11 @@ class WatchCore {
   void restart_clocks(int64_t now_ns);
 
   const int rank_;
+  const int size_;
   const int64_t deadline_ns_;
   const int64_t tick_ns_;
-  std::vector<PeerState> states_;      // by rank
-  std::vector<Neighbour> neighbours_;  // in ascending order of their ranks, as are the next
+  std::vector<PeerState> peers_;  // in ascending order of their ranks, as are the next
+  std::vector<Neighbour> neighbours_;
   std::vector<Suspect> suspects_;
   int64_t next_tick_ns_;
   bool left_ = false;  // our goodbye was sent: nothing more is a loss

@@ -1,7 +1,7 @@
-// Prints what a star and a mesh send, as a table: scale_counts [RANKS...]; what agreement over a tree of hosts sends,
-// and how long a round takes in the simulation's time: scale_counts --fanout K [RANKS...]; how much processor time rank
-// 0 and a leader below it need to count the reports of a step: scale_counts --counting K [RANKS...]. See
-// docs/explanation/scale.md.
+// Prints what worlds send, with a star for agreement, as a table: scale_counts [RANKS...]; what agreement over a tree
+// of hosts sends, and how long a round takes in the simulation's time: scale_counts --fanout K [RANKS...]; how much
+// processor time rank 0 and a leader below it need to count the reports of a step: scale_counts --counting K
+// [RANKS...]. See docs/explanation/scale.md.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -14,22 +14,23 @@
 namespace farandole::scale {
 namespace {
 
-constexpr int kBarriers = 10;
-// Above this many ranks the set-up is not run: every rank keeps a bit for every pair of ranks.
-constexpr int kMostSetUp = 1'024;
+using transport::ControlKind;
 
+constexpr int kBarriers = 10;
 void print_set_up(const Layout& layout) {
-  if (layout.size > kMostSetUp) {
-    std::printf(" | - | - | -");
-    return;
-  }
   StarAndMesh world(layout);
   world.connect();
   world.network().run(20 * kSecond);
   const Counts& counts = world.counts();
-  std::printf(" | %llu | %llu | %llu", static_cast<unsigned long long>(counts.tcp_connections),
-              static_cast<unsigned long long>(counts.frames(transport::ControlKind::kReady)),
-              static_cast<unsigned long long>(counts.bytes(transport::ControlKind::kReady)));
+  const auto sum = [](const auto& of) { return of(ControlKind::kReady) + of(ControlKind::kFormed); };
+  size_t most_peers = 0;
+  for (int rank = 0; rank < layout.size; ++rank) {
+    most_peers = std::max(most_peers, world.peers(rank).size());
+  }
+  std::printf(" | %lld", static_cast<long long>(world.last_formed_ns() / kMicrosecond));
+  std::printf(" | %llu | %zu | %llu | %llu", static_cast<unsigned long long>(counts.tcp_connections), most_peers,
+              static_cast<unsigned long long>(sum([&](ControlKind kind) { return counts.frames(kind); })),
+              static_cast<unsigned long long>(sum([&](ControlKind kind) { return counts.bytes(kind); })));
 }
 
 void print_agreement(const Layout& layout) {
@@ -47,17 +48,26 @@ void print_agreement(const Layout& layout) {
               static_cast<unsigned long long>(after.agreement_bytes - before.agreement_bytes));
 }
 
-void print_loss(const Layout& layout) {
+// What follows when these ranks die or fall silent.
+void print_loss(const Layout& layout, int first, int count, bool die) {
   StarAndMesh world(layout);
   world.form_at_once();
-  world.network().call([&] { world.kill(layout.size / 2); }, kMillisecond);
+  world.network().call(
+      [&] {
+        for (int rank = first; rank < std::min(first + count, layout.size); ++rank) {
+          die ? world.kill(rank) : world.stop(rank);
+        }
+      },
+      kMillisecond);
   world.network().run(60 * kSecond);
   int told = 0;
+  int64_t last_ns = 0;
   for (int rank = 0; rank < layout.size; ++rank) {
-    told += world.cause(rank).has_value() ? 1 : 0;
+    told += world.is_alive(rank) && world.cause(rank) ? 1 : 0;
+    last_ns = std::max(last_ns, world.is_alive(rank) ? world.ended_ns(rank) : 0);
   }
-  std::printf(" | %llu | %d |\n",
-              static_cast<unsigned long long>(world.counts().frames(transport::ControlKind::kRevoke)), told);
+  std::printf(" | %llu | %d | %lld", static_cast<unsigned long long>(world.counts().frames(ControlKind::kRevoke)), told,
+              static_cast<long long>((last_ns - kMillisecond) / kMicrosecond));
 }
 
 // The time of the simulation from the request of all ranks until the last one runs it.
@@ -208,15 +218,19 @@ void print_counting(const std::vector<int>& sizes, int fanout) {
 
 void print_table(const std::vector<int>& sizes) {
   std::puts(
-      "| ranks | TCP connections | ready frames | their bytes | messages at rank 0 for a cached request | their bytes "
-      "| frames after a loss | ranks that know |");
-  std::puts("|---:|---:|---:|---:|---:|---:|---:|---:|");
+      "| ranks | us of the model until the world has formed | TCP connections | most links of a rank | messages of the "
+      "set-up | their bytes | messages at rank 0 for a cached request | their bytes "
+      "| messages after a death | ranks that know | us of the model until all know | the same when a host falls silent "
+      "| | |");
+  std::puts("|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|");
   for (const int size : sizes) {
     const Layout layout{.size = size, .fanout = 0};
     std::printf("| %d", size);
     print_set_up(layout);
     print_agreement(layout);
-    print_loss(layout);
+    print_loss(layout, size / 2, 1, /*die=*/true);
+    print_loss(layout, layout.host_of(size / 2) * layout.ranks_per_host, layout.ranks_per_host, /*die=*/false);
+    std::puts(" |");
     std::fflush(stdout);
   }
 }

@@ -17,6 +17,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "base/mutex.h"
 #include "engine/engine.h"
 #include "scale/star_and_mesh.h"
 #include "support/sanitized.h"
@@ -34,8 +35,8 @@ struct Shared {
   std::atomic<uint64_t> messages = 0;  // of agreement, that all ranks have sent
   std::atomic<uint64_t> message_bytes = 0;
   std::atomic<uint64_t> tcp_ends = 0;
-  std::array<std::atomic<uint64_t>, 6> frames{};  // of control channels, by ControlKind
-  std::array<std::atomic<uint64_t>, 6> frame_bytes{};
+  std::array<std::atomic<uint64_t>, 7> frames{};  // of control channels, by ControlKind
+  std::array<std::atomic<uint64_t>, 7> frame_bytes{};
 };
 
 std::atomic<Shared*> counted = nullptr;  // frames are counted there, if at all
@@ -52,7 +53,7 @@ void count_control_frame(const void* data, size_t bytes) {
     return;
   }
   std::memcpy(&header, data, sizeof header);
-  if (header.kind >= 1 && header.kind <= 5 && header.sign >= 1 && header.sign <= 5 &&
+  if (header.kind >= 1 && header.kind <= 6 && header.sign >= 1 && header.sign <= 5 &&
       bytes == sizeof header + header.length) {
     into->frames[header.kind] += 1;
     into->frame_bytes[header.kind] += bytes;
@@ -128,16 +129,21 @@ class CountingLink final : public Link {
 
 class CountingMesh final : public Mesh {
  public:
-  explicit CountingMesh(std::unique_ptr<Mesh> mesh) : mesh_(std::move(mesh)) {
-    for (int peer = 0; peer < mesh_->size(); ++peer) {
-      links_.push_back(peer == mesh_->rank() ? nullptr : std::make_unique<CountingLink>(mesh_->link(peer)));
-    }
-  }
+  explicit CountingMesh(std::unique_ptr<Mesh> mesh) : mesh_(std::move(mesh)), links_(static_cast<size_t>(size())) {}
 
   int rank() const noexcept override { return mesh_->rank(); }
   int size() const noexcept override { return mesh_->size(); }
   uint64_t generation() const noexcept override { return mesh_->generation(); }
-  Link& link(int peer) override { return *links_[static_cast<size_t>(peer)]; }
+  Link& link(int peer) override {
+    const base::MutexLock lock(mutex_);
+    auto& link = links_[static_cast<size_t>(peer)];
+    if (link == nullptr) {
+      link = std::make_unique<CountingLink>(mesh_->link(peer));
+    }
+    return *link;
+  }
+  bool is_late(int peer) const noexcept override { return mesh_->is_late(peer); }
+  std::vector<int> take_late() override { return mesh_->take_late(); }
   transport::Doorbell& doorbell() override { return mesh_->doorbell(); }
   transport::WorldStatus& world_status() override { return mesh_->world_status(); }
   const transport::ArenaView* arena(int peer) const noexcept override { return mesh_->arena(peer); }
@@ -152,6 +158,7 @@ class CountingMesh final : public Mesh {
 
  private:
   uint64_t sum(uint64_t (CountingLink::*of)() const noexcept) const noexcept {
+    const base::MutexLock lock(mutex_);
     uint64_t total = 0;
     for (const auto& link : links_) {
       total += link == nullptr ? 0 : (*link.*of)();
@@ -160,7 +167,8 @@ class CountingMesh final : public Mesh {
   }
 
   std::unique_ptr<Mesh> mesh_;
-  std::vector<std::unique_ptr<CountingLink>> links_;
+  mutable base::Mutex mutex_;
+  std::vector<std::unique_ptr<CountingLink>> links_ GUARDED_BY(mutex_);  // by rank; none where nothing was sent yet
 };
 
 // One rank of a world, in its process.
@@ -330,7 +338,7 @@ void expect_connections_and_frames_as_simulated(const Layout& layout) {
     worker.in_step();
   });
   EXPECT_EQ(real->tcp_ends, 2 * counts.tcp_connections);
-  for (const ControlKind kind : {ControlKind::kReady, ControlKind::kRevoke}) {
+  for (const ControlKind kind : {ControlKind::kReady, ControlKind::kFormed, ControlKind::kRevoke}) {
     EXPECT_GT(real->frames[static_cast<size_t>(kind)], 0U);
     EXPECT_EQ(real->frames[static_cast<size_t>(kind)], counts.frames(kind));
     EXPECT_EQ(real->frame_bytes[static_cast<size_t>(kind)], counts.bytes(kind));

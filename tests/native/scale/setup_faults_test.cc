@@ -39,6 +39,7 @@ struct Victim {
 struct Delayed {
   int rank = -1;
   int after_messages = 0;
+  std::optional<int> after_formed{};  // instead: after so many messages that the world has formed
   int64_t for_ns = 0;
 };
 
@@ -79,15 +80,10 @@ struct Scenario {
     }
   }
 
-  // A worker is delayed when it has told some that it is ready: their worlds form, those of the others do not yet.
+  // A worker is delayed when it has told some of those below it that the world has formed, and others not.
   void strike_while_some_form() {
-    const int rank = pick(0, layout.size - 1);
-    int mates = -1;
-    for (int other = 0; other < layout.size; ++other) {
-      mates += layout.share_a_host(rank, other) ? 1 : 0;
-    }
-    const int handshakes = 4 * (layout.size - 1) - mates;
-    delayed = {.rank = rank, .after_messages = handshakes + pick(0, layout.size - 1), .for_ns = 40 * kMillisecond};
+    const int rank = pick(0, 1) == 0 ? 0 : pick(0, layout.size - 1) & ~3;
+    delayed = {.rank = rank, .after_formed = pick(0, 3), .for_ns = 40 * kMillisecond};
     // Workers look at each other's lifelines only after a while.
     after_first_formed_ns = pick(0, 300) * kMicrosecond + pick(0, 1) * 30 * kMillisecond;
     leaves_after_ns = 0;
@@ -138,7 +134,9 @@ struct Scenario {
       text += ", rank " + std::to_string(revoked) + " is told that the world has ended";
     }
     if (delayed.rank >= 0) {
-      text += ", rank " + std::to_string(delayed.rank) + " is delayed after " + std::to_string(delayed.after_messages);
+      text += ", rank " + std::to_string(delayed.rank) + " is delayed after " +
+              (delayed.after_formed ? std::to_string(*delayed.after_formed) + " answers"
+                                    : std::to_string(delayed.after_messages));
     }
     if (after_first_formed_ns) {
       text += ", " + std::to_string(*after_first_formed_ns) + " ns after the first rank's world has formed";
@@ -263,7 +261,14 @@ class FaultyWorld {
       return is_cut(from, to);
     }
     const int sent = sent_[static_cast<size_t>(from)]++;
-    if (from == scenario_.delayed.rank && sent == scenario_.delayed.after_messages) {
+    const Delayed& delayed = scenario_.delayed;
+    const bool formed = message.kind == MessageKind::kControl && message.control.kind == ControlKind::kFormed;
+    const bool is_due =
+        delayed.after_formed ? formed && told_ == *delayed.after_formed : sent == delayed.after_messages;
+    if (from == delayed.rank) {
+      told_ += formed ? 1 : 0;
+    }
+    if (from == delayed.rank && is_due) {
       world_.network().delay(from, world_.network().now_ns() + scenario_.delayed.for_ns);
     }
     if (scenario_.after_first_formed_ns) {
@@ -284,7 +289,8 @@ class FaultyWorld {
   }
 
   bool is_cut(int from, int to) {
-    return scenario_.is_cut_between(from, to) && crossed_++ >= scenario_.cut_after_messages;
+    return scenario_.is_cut_between(from, to) &&
+           (crossed_++ >= scenario_.cut_after_messages || world_.network().now_ns() >= kLatestFault);
   }
 
   void hit_at(int64_t at_ns) {
@@ -319,6 +325,7 @@ class FaultyWorld {
   const Network::Cut also_lost_;
   std::vector<int> sent_;     // messages, by rank
   std::vector<bool> fallen_;  // by rank
+  int told_ = 0;              // by the worker that is delayed, that the world has formed
   int crossed_ = 0;           // messages on the links that are to be cut
   bool has_formed_ = false;   // for one rank at least
 };
@@ -372,9 +379,15 @@ TEST(SetupFaultOracles, FindCausesThatAreNotPassedOn) { EXPECT_TRUE(finds(lost(C
 
 TEST(SetupFaultOracles, FindWorkersThatGiveUpWithoutTelling) { EXPECT_TRUE(finds(lost(ControlKind::kAbandon))); }
 
-TEST(SetupFaultOracles, FindWorkerThatDoesNotHearOthersAreReady) {
+TEST(SetupFaultOracles, FindReportThatIsLost) {
+  EXPECT_TRUE(finds([](int from, int, const Message& message, int64_t) {
+    return from == 1 && message.kind == MessageKind::kControl && message.control.kind == ControlKind::kReady;
+  }));
+}
+
+TEST(SetupFaultOracles, FindWorkerThatDoesNotHearThatWorldHasFormed) {
   EXPECT_TRUE(finds([](int, int to, const Message& message, int64_t) {
-    return to == 1 && message.kind == MessageKind::kControl && message.control.kind == ControlKind::kReady;
+    return to == 1 && message.kind == MessageKind::kControl && message.control.kind == ControlKind::kFormed;
   }));
 }
 

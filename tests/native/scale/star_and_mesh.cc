@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "transport/start_graph.h"
 
 namespace farandole::scale {
 
@@ -27,13 +28,13 @@ StarAndMesh::StarAndMesh(Layout layout, uint64_t seed, Costs costs, double deadl
   collective::Group world;
   world.members.resize(workers_.size());
   std::iota(world.members.begin(), world.members.end(), 0);
-  std::vector<int> hosts;
   for (int rank = 0; rank < layout.size; ++rank) {
-    hosts.push_back(layout.host_of(rank) * layout.ranks_per_host);
+    hosts_.push_back(layout.host_of(rank) * layout.ranks_per_host);
   }
   for (int rank = 0; rank < layout.size; ++rank) {
     world.index = rank;
-    std::vector<int> believed = hosts;
+    worker(rank).peers = transport::start_peers(rank, hosts_);
+    std::vector<int> believed = hosts_;
     if (belief) {
       belief(rank, believed);
     }
@@ -41,16 +42,6 @@ StarAndMesh::StarAndMesh(Layout layout, uint64_t seed, Costs costs, double deadl
         engine::AgreementTree(rank, believed, engine::choose_fanout(believed, layout.fanout)), world,
         /*waits_for_formed=*/false, recorder_);
   }
-}
-
-std::vector<int> StarAndMesh::others(int rank) const {
-  std::vector<int> ranks;
-  for (int other = 0; other < network_.layout().size; ++other) {
-    if (other != rank) {
-      ranks.push_back(other);
-    }
-  }
-  return ranks;
 }
 
 std::vector<int> StarAndMesh::mates(int rank) const {
@@ -78,7 +69,8 @@ bool StarAndMesh::formed() const noexcept {
 
 void StarAndMesh::begin_watch(int rank, int64_t now_ns) {
   Worker& self = worker(rank);
-  self.watch.emplace(rank, network_.layout().size, deadline_seconds_, now_ns);
+  last_formed_ns_ = now_ns;
+  self.watch.emplace(rank, network_.layout().size, self.peers, deadline_seconds_, now_ns);
   network_.call_tick(rank, now_ns);
   for (const int ended : std::exchange(self.ended, {})) {
     see_end(rank, ended, now_ns);
@@ -176,7 +168,7 @@ void StarAndMesh::leave(int rank, int64_t now_ns) {
           network_.send_to(rank, mates(rank), std::make_shared<const Message>(Message{.kind = MessageKind::kLifeline}),
                            network_.now_ns());
         }
-        network_.close(rank, others(rank), network_.now_ns());
+        network_.close(rank, worker(rank).peers, network_.now_ns());
       },
       now_ns + *leaves_after_ns_);
 }
@@ -184,7 +176,7 @@ void StarAndMesh::leave(int rank, int64_t now_ns) {
 void StarAndMesh::kill(int rank, int64_t closes_after_ns) {
   worker(rank).alive = false;
   network_.break_lifeline(rank, mates(rank), network_.now_ns());
-  network_.end(rank, others(rank), network_.now_ns() + closes_after_ns);
+  network_.end(rank, worker(rank).peers, network_.now_ns() + closes_after_ns);
 }
 
 void StarAndMesh::revoke(int rank, const Cause& cause) { end_world(rank, cause, network_.now_ns()); }

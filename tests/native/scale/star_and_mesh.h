@@ -1,9 +1,9 @@
-// A simulated world of today's design, a full mesh with a star for agreement, or a tree of hosts: the set-up, watch and
-// agreement of every rank are the ones of the library (SetupCore, WatchCore, AgreementCore), between them lies a
-// simulated network. It counts what they send.
+// A simulated world: the set-up, watch and agreement of every rank are the ones of the library (SetupCore, WatchCore,
+// AgreementCore), between them lies a simulated network. It counts what they send.
 //
-// Not simulated: tensors, what workers of one host do in shared memory but for their lifelines, proofs (the messages of
-// the handshake are sent, without HMACs), addresses that cannot be reached, second attempts to connect.
+// Not simulated: tensors, late links (what needs one is sent without it), what workers of one host do in shared memory
+// but for their lifelines, proofs (the messages of the handshake are sent, without HMACs), addresses that cannot be
+// reached, second attempts to connect.
 #pragma once
 
 #include <array>
@@ -22,8 +22,8 @@ namespace farandole::scale {
 struct Counts {
   uint64_t tcp_connections = 0;  // of the whole job
   uint64_t unix_connections = 0;
-  std::array<uint64_t, 6> control_frames{};  // by ControlKind
-  std::array<uint64_t, 6> control_bytes{};   // of those, headers included
+  std::array<uint64_t, 7> control_frames{};  // by ControlKind
+  std::array<uint64_t, 7> control_bytes{};   // of those, headers included
   // Of agreement: messages towards rank 0 and away from it, and their payloads.
   uint64_t up = 0;
   uint64_t down = 0;
@@ -43,13 +43,17 @@ class StarAndMesh final : private Receiver {
   Network& network() noexcept { return network_; }
   const Counts& counts() const noexcept { return counts_; }
 
-  // Every rank connects to all below it, from the time `starts_ns(rank)` on, and gives up this long after that.
+  // Every rank connects to its peers below it, from the time `starts_ns(rank)` on, and gives up this long after that.
   void connect(const std::function<int64_t(int)>& starts_ns = nullptr, int64_t patience_ns = 30 * kSecond);
-  // Without a set-up: all are linked to all.
+  // Without a set-up.
   void form_at_once();
   bool formed() const noexcept;
+  // When the last rank's world formed.
+  int64_t last_formed_ns() const noexcept { return last_formed_ns_; }
   // The hosts as this rank sees them, once it has formed.
-  const std::vector<int>& hosts(int rank) const { return worker(rank).hosts; }
+  std::vector<int> hosts(int rank) const { return worker(rank).setup->hosts(); }
+  // To which it is linked from the start.
+  const std::vector<int>& peers(int rank) const { return worker(rank).peers; }
 
   // This rank wants a barrier of this name, or something else.
   void submit(int rank, const std::string& name);
@@ -92,14 +96,14 @@ class StarAndMesh final : private Receiver {
   struct Worker {
     std::optional<transport::SetupCore> setup;
     int64_t starts_ns = 0;
-    int64_t early_deadline_ns = 0;  // see MeshSetup::give_up()
+    int64_t last_moments_ns = 0;  // before the deadline, see MeshSetup
     int64_t deadline_ns = 0;
+    std::vector<int> peers;
     std::vector<bool> channels;  // by rank: its control connection is proven here, and has not ended
     std::vector<bool> memories;  // by rank: it is of this host, and its memory is here
     std::vector<bool> dead;      // by rank: its memory shows that it has died
     std::optional<transport::WatchCore> watch;
     std::unique_ptr<engine::AgreementCore> agreement;
-    std::vector<int> hosts;
     std::vector<int> ended;  // whose connections ended during the set-up
     std::vector<std::string> done;
     uint64_t agreement_messages = 0;
@@ -117,7 +121,6 @@ class StarAndMesh final : private Receiver {
 
   Worker& worker(int rank) { return workers_[static_cast<size_t>(rank)]; }
   const Worker& worker(int rank) const { return workers_[static_cast<size_t>(rank)]; }
-  std::vector<int> others(int rank) const;
   std::vector<int> mates(int rank) const;  // the others of its host, the next one above it first, in cyclic order
   // Whether this rank still takes part in agreement: not once its world has ended.
   bool agrees(int rank) const { return is_alive(rank) && !worker(rank).cause; }
@@ -136,6 +139,8 @@ class StarAndMesh final : private Receiver {
   void obey(int rank, const engine::Decision& decision, int64_t now_ns);
   void begin_setup(int rank, int64_t patience_ns, int64_t now_ns);
   void advance_setup(int rank, int64_t now_ns);
+  int64_t gives_up_ns(int rank) const;
+  void await_giving_up(int rank);
   void obey_timeout(int rank, const base::Error& error, int64_t now_ns);
   void fail_setup(int rank, const transport::ControlFrame& frame, int64_t now_ns);
   void see_end_during_setup(int to, int from, int64_t now_ns);
@@ -154,10 +159,12 @@ class StarAndMesh final : private Receiver {
   std::optional<int64_t> leaves_after_ns_;
   bool programs_end_ = false;
   Network network_;
+  std::vector<int> hosts_;     // as the contacts say
   engine::Recorder recorder_;  // of all ranks: nothing is read from it
   std::vector<Worker> workers_;
   Counts counts_;
   std::string broken_;
+  int64_t last_formed_ns_ = 0;
   int64_t last_obeyed_ns_ = 0;
 };
 

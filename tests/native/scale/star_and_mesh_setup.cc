@@ -15,7 +15,7 @@ using transport::Sign;
 namespace {
 
 constexpr int64_t kDeathWatchAfter = 20 * kMillisecond;
-constexpr int64_t kMostEarly = 500 * kMillisecond;
+constexpr int64_t kMostLastMoments = 500 * kMillisecond;
 
 size_t at(int rank) { return static_cast<size_t>(rank); }
 
@@ -35,18 +35,39 @@ void StarAndMesh::begin_setup(int rank, int64_t patience_ns, int64_t now_ns) {
     return;
   }
   self.starts_ns = now_ns;
-  self.early_deadline_ns = self.deadline_ns - std::min(patience_ns / 10, kMostEarly);
+  self.last_moments_ns = std::min(patience_ns / 10, kMostLastMoments);
   self.channels.resize(workers_.size());
   self.memories.resize(workers_.size());
   self.dead.resize(workers_.size());
-  self.setup.emplace(rank, network_.layout().size, /*generation=*/1);
-  for (int below = 0; below < rank; ++below) {
-    send_handshake(rank, below, MessageKind::kHello, Channel::kControl, now_ns);
+  self.setup.emplace(rank, /*generation=*/1, hosts_);
+  for (const int peer : self.peers) {
+    if (peer < rank) {
+      send_handshake(rank, peer, MessageKind::kHello, Channel::kControl, now_ns);
+    }
   }
-  for (const int64_t turn_ns : {now_ns + kDeathWatchAfter, self.early_deadline_ns, self.deadline_ns}) {
-    network_.call([this, rank] { advance_setup(rank, network_.now_ns()); }, turn_ns);
-  }
+  network_.call([this, rank] { advance_setup(rank, network_.now_ns()); }, now_ns + kDeathWatchAfter);
+  await_giving_up(rank);
   advance_setup(rank, now_ns);
+}
+
+int64_t StarAndMesh::gives_up_ns(int rank) const {
+  const Worker& self = worker(rank);
+  const double after = 1 - self.setup->give_up_part();
+  return self.deadline_ns - static_cast<int64_t>(after * static_cast<double>(self.last_moments_ns));
+}
+
+// Meanwhile the time may have changed, with what the worker waits for.
+void StarAndMesh::await_giving_up(int rank) {
+  network_.call(
+      [this, rank] {
+        if (sets_up(rank) && worker(rank).hears()) {
+          advance_setup(rank, network_.now_ns());
+        }
+        if (sets_up(rank) && worker(rank).hears()) {
+          await_giving_up(rank);
+        }
+      },
+      gives_up_ns(rank));
 }
 
 void StarAndMesh::send_handshake(int from, int to, MessageKind kind, Channel channel, int64_t now_ns) {
@@ -121,13 +142,12 @@ void StarAndMesh::advance_setup(int rank, int64_t now_ns) {
   if (!sets_up(rank)) {
     return;
   }
-  if (const auto frame = self.setup->announce()) {
-    send_control(rank, others(rank), *frame, now_ns);
+  while (const auto outgoing = self.setup->take_outgoing()) {
+    send_control(rank, outgoing->to, outgoing->frame, now_ns);
   }
-  if (self.setup->all_are_ready()) {
-    self.hosts = self.setup->hosts();
+  if (self.setup->has_formed()) {
     begin_watch(rank, now_ns);
-  } else if (now_ns >= (self.setup->lacks_a_link() ? self.early_deadline_ns : self.deadline_ns)) {
+  } else if (now_ns >= gives_up_ns(rank)) {
     obey_timeout(rank, self.setup->timeout(), now_ns);
   }
 }
@@ -148,13 +168,13 @@ void StarAndMesh::fail_setup(int rank, const ControlFrame& frame, int64_t now_ns
     return;
   }
   std::vector<int> connected;
-  for (const int other : others(rank)) {
+  for (const int other : self.peers) {
     if (self.channels[at(other)]) {
       connected.push_back(other);
     }
   }
   send_control(rank, std::move(connected), frame, now_ns);
-  network_.close(rank, others(rank), now_ns);
+  network_.close(rank, self.peers, now_ns);
 }
 
 void StarAndMesh::see_end_during_setup(int to, int from, int64_t now_ns) {

@@ -43,9 +43,9 @@ TEST(DescriptorLimit, IsRaisedForAWorldThatNeedsMore) {
   in_child([] {
     const rlim_t hard = limit_of_open_files().rlim_max;
     set_limit(64, hard);
-    reserve_descriptors(2);
+    reserve_descriptors(2, 1);
     EXPECT_EQ(limit_of_open_files().rlim_cur, 64U) << "only when it is needed";
-    reserve_descriptors(100);
+    reserve_descriptors(100, 99);
     EXPECT_EQ(limit_of_open_files().rlim_cur, hard);
   });
 }
@@ -54,13 +54,23 @@ TEST(DescriptorLimit, LimitThatIsTooLowIsErrorWithNextStep) {
   in_child([] {
     set_limit(100, 100);
     try {
-      reserve_descriptors(64);
+      reserve_descriptors(64, 63);
       ADD_FAILURE() << "it does not fit";
     } catch (const base::Error& error) {
       EXPECT_EQ(error.code(), base::Code::kUnavailable);
       EXPECT_NE(std::string(error.what()).find("a world of 64 workers takes about "), std::string::npos);
       EXPECT_NE(std::string(error.what()).find("the hard limit is 100; raise it"), std::string::npos);
     }
+  });
+}
+
+TEST(DescriptorLimit, HasToBeEnoughForLinksFromTheStartOnly) {
+  in_child([] {
+    const auto hard = static_cast<rlim_t>(open_descriptors()) + 200;
+    set_limit(hard - 20, hard);
+    reserve_descriptors(1'000, 20);
+    EXPECT_EQ(limit_of_open_files().rlim_cur, hard);
+    EXPECT_THROW(reserve_descriptors(1'000, 100), base::Error);
   });
 }
 

@@ -2,52 +2,49 @@
 
 #include <gtest/gtest.h>
 
+#include "transport/host_key.h"
+
 namespace farandole::transport {
 namespace {
 
-Sharing sharing_of(const std::vector<int>& hosts) {
-  Sharing shares(hosts.size(), std::vector<bool>(hosts.size()));
-  for (size_t a = 0; a < hosts.size(); ++a) {
-    for (size_t b = 0; b < hosts.size(); ++b) {
-      shares[a][b] = hosts[a] == hosts[b];
-    }
+Contact contact(const std::string& host_key, bool shares_memory = true) {
+  Contact contact;
+  contact.host_key = host_key;
+  contact.unix_name = shares_memory ? "name" : "";
+  return contact;
+}
+
+TEST(Hosts, AreNamedAfterTheirLowestRank) {
+  EXPECT_EQ(hosts_of(std::vector{contact("a")}), std::vector({0}));
+  EXPECT_EQ(hosts_of(std::vector{contact("a"), contact("a"), contact("a")}), std::vector({0, 0, 0}));
+  EXPECT_EQ(hosts_of(std::vector{contact("b"), contact("a"), contact("b"), contact("a"), contact("c")}),
+            std::vector({0, 1, 0, 1, 4}));
+}
+
+TEST(Hosts, WorkerThatSharesNoMemoryIsAlone) {
+  EXPECT_EQ(hosts_of(std::vector{contact("a", false), contact("a"), contact("a", false), contact("a")}),
+            std::vector({0, 1, 2, 1}));
+}
+
+TEST(HostCorrections, AreSameAfterParsing) {
+  const HostCorrections corrections = {{3, 3}, {8, 8}, {9, 8}, {10, 8}, {12, 8}, {13, 13}};
+  EXPECT_EQ(to_text(corrections), "3:3,8-10:8,12:8,13:13");
+  EXPECT_EQ(parse_host_corrections(to_text(corrections), 14), corrections);
+  EXPECT_EQ(parse_host_corrections("", 1), HostCorrections());
+}
+
+TEST(HostCorrections, RubbishIsNone) {
+  for (const char* const text : {"3", "3:", ":3", "3:4", "5-3:1", "3-:1", "-3:1", "14:1", "3-14:1", "3:1,", ",3:1",
+                                 "3:1;4:1", "x", "3:-1", "99999999999:0", " 3:1"}) {
+    EXPECT_FALSE(parse_host_corrections(text, 14)) << text;
   }
-  return shares;
 }
 
-TEST(HostsTest, AreNamedAfterTheirLowestRank) {
-  EXPECT_EQ(group_hosts(sharing_of({5})), std::vector<int>({0}));
-  EXPECT_EQ(group_hosts(sharing_of({0, 0, 0})), std::vector<int>({0, 0, 0}));
-  EXPECT_EQ(group_hosts(sharing_of({3, 1, 3, 1, 2})), std::vector<int>({0, 1, 0, 1, 4}));
-}
-
-TEST(HostsTest, AllRanksOfHostShareMemoryWithEachOther) {
-  Sharing shares = sharing_of({0, 0, 0, 0});
-  shares[0][2] = shares[2][0] = false;
-  EXPECT_EQ(group_hosts(shares), std::vector<int>({0, 0, 2, 0}));
-  shares[1][3] = false;  // one side is enough
-  EXPECT_EQ(group_hosts(shares), std::vector<int>({0, 0, 2, 2}));
-}
-
-// One search for a rank looks at no host further than at the first member that does not share.
-TEST(HostsTest, LargeWorldTakesFewComparisons) {
-  std::vector<int> expected(4096);
-  for (size_t rank = 0; rank < expected.size(); ++rank) {
-    expected[rank] = static_cast<int>(rank % 512);
-  }
-  EXPECT_EQ(group_hosts(sharing_of(expected)), expected);
-}
-
-TEST(HostsTest, RowsAreSameAfterParsing) {
-  for (const size_t size : {1u, 7u, 8u, 9u, 64u}) {
-    std::vector<bool> row(size);
-    for (size_t i = 0; i < size; i += 3) {
-      row[i] = true;
-    }
-    EXPECT_EQ(unpack_row(pack_row(row), static_cast<int>(size)), row);
-  }
-  EXPECT_EQ(unpack_row("", 3), std::vector<bool>(3));
-  EXPECT_EQ(unpack_row("\xff\xff", 3), std::vector<bool>(3));
+TEST(HostKey, IsSameForAllWorkersHereUnlessTheyAreToldOtherwise) {
+  EXPECT_EQ(make_host_key(""), make_host_key(""));
+  EXPECT_EQ(make_host_key("a"), make_host_key("a"));
+  EXPECT_NE(make_host_key("a"), make_host_key("b"));
+  EXPECT_NE(make_host_key("a"), make_host_key(""));
 }
 
 }  // namespace

@@ -3,10 +3,28 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <optional>
+
+#include "transport/start_graph.h"
+
 namespace farandole::transport {
 namespace {
 
 constexpr uint64_t kGeneration = 7;
+constexpr int kThree[] = {0, 1, 1};  // the hosts
+
+// What this worker sends until it has nothing more to send.
+std::vector<SetupCore::Outgoing> all_outgoing(SetupCore& core) {
+  std::vector<SetupCore::Outgoing> all;
+  while (auto outgoing = core.take_outgoing()) {
+    all.push_back(*std::move(outgoing));
+  }
+  return all;
+}
+
+ControlFrame ready(const std::string& corrections = "") { return ControlFrame(ControlKind::kReady, corrections); }
+ControlFrame formed(const std::string& corrections = "") { return ControlFrame(ControlKind::kFormed, corrections); }
 
 // Rank 1 of three: it connects to rank 0, and rank 2 connects to it. Rank 2 is on its host.
 class SetupOfThree : public ::testing::Test {
@@ -18,42 +36,162 @@ class SetupOfThree : public ::testing::Test {
     core_.prove(2);
     core_.link(2);
   }
-  static ControlFrame ready(const std::vector<bool>& row) { return ControlFrame(ControlKind::kReady, pack_row(row)); }
 
-  SetupCore core_{1, 3, kGeneration};
+  SetupCore core_{1, kGeneration, kThree};
 };
 
-TEST_F(SetupOfThree, AnnouncesOnceWhenItIsLinkedToAll) {
+TEST_F(SetupOfThree, TellsRankZeroOnceWhenItIsLinkedToAll) {
   core_.join(0, true, false);
   core_.link(0);
-  EXPECT_FALSE(core_.announce());
+  EXPECT_FALSE(core_.take_outgoing());
   EXPECT_TRUE(core_.lacks_a_link());
   core_.join(2, false, true);
-  EXPECT_FALSE(core_.announce()) << "connected, but the link is not complete";
+  EXPECT_FALSE(core_.take_outgoing()) << "connected, but the link is not complete";
   core_.link(2);
-  const auto frame = core_.announce();
-  ASSERT_TRUE(frame);
-  EXPECT_EQ(frame->kind, ControlKind::kReady);
-  EXPECT_EQ(unpack_row(frame->text, 3), (std::vector<bool>{false, true, true}));
-  EXPECT_FALSE(core_.announce());
+  const auto sent = all_outgoing(core_);
+  ASSERT_EQ(sent.size(), 1U);
+  EXPECT_EQ(sent[0].frame.kind, ControlKind::kReady);
+  EXPECT_EQ(sent[0].frame.text, "");
+  EXPECT_EQ(sent[0].to, std::vector({0}));
+  EXPECT_FALSE(core_.take_outgoing());
 }
 
-TEST_F(SetupOfThree, FormsWhenAllAreReadyAndGroupsHosts) {
+TEST_F(SetupOfThree, FormsWhenRankZeroSaysSo) {
   link_both();
-  EXPECT_FALSE(core_.receive(0, ready({true, false, false})));
-  EXPECT_FALSE(core_.receive(2, ready({false, true, true})));
-  EXPECT_FALSE(core_.all_are_ready()) << "this one has not said so";
-  ASSERT_TRUE(core_.announce());
-  EXPECT_TRUE(core_.all_are_ready());
+  EXPECT_FALSE(core_.has_formed());
+  all_outgoing(core_);
+  EXPECT_FALSE(core_.has_formed());
+  EXPECT_FALSE(core_.receive(0, formed()));
+  EXPECT_TRUE(all_outgoing(core_).empty()) << "nobody is below it";
+  EXPECT_TRUE(core_.has_formed());
   EXPECT_EQ(core_.hosts(), (std::vector<int>{0, 1, 1}));
 }
 
-TEST_F(SetupOfThree, ReadyTwiceCountsOnce) {
+TEST(SetupOfRankZero, AnswersWhenAllHaveReported) {
+  SetupCore core(0, kGeneration, kThree);
+  for (const int peer : {1, 2}) {
+    core.join(peer, false, false);
+    core.prove(peer);
+    core.link(peer);
+  }
+  EXPECT_FALSE(core.receive(1, ready()));
+  EXPECT_FALSE(core.receive(1, ready())) << "twice counts once";
+  EXPECT_FALSE(core.take_outgoing());
+  EXPECT_FALSE(core.receive(2, ready()));
+  const auto sent = all_outgoing(core);
+  ASSERT_EQ(sent.size(), 1U);
+  EXPECT_EQ(sent[0].frame.kind, ControlKind::kFormed);
+  EXPECT_EQ(sent[0].to, std::vector({1, 2}));
+  EXPECT_TRUE(core.has_formed());
+}
+
+// Ranks 1 and 2 have the same host key, but are on different machines, as rank 1 finds.
+TEST_F(SetupOfThree, CorrectsHostThatSharesNoMemory) {
+  core_.join(0, true, false);
+  core_.link(0);
+  core_.join(2, false, /*shares_memory=*/false);
+  core_.link(2);
+  auto sent = all_outgoing(core_);
+  ASSERT_EQ(sent.size(), 1U);
+  EXPECT_EQ(sent[0].frame.text, "") << "it is the lowest rank of its host, with or without the other one";
+  EXPECT_FALSE(core_.receive(0, formed("2:2")));
+  all_outgoing(core_);
+  EXPECT_EQ(core_.hosts(), (std::vector<int>{0, 1, 2}));
+
+  SetupCore other(2, kGeneration, kThree);
+  for (const int peer : {0, 1}) {
+    other.join(peer, true, false);
+    other.link(peer);
+  }
+  sent = all_outgoing(other);
+  ASSERT_EQ(sent.size(), 1U);
+  EXPECT_EQ(sent[0].frame.text, "2:2");
+}
+
+TEST(SetupOfRankZero, CollectsCorrections) {
+  constexpr int kOneHost[] = {0, 0, 0, 0};
+  SetupCore core(0, kGeneration, kOneHost);
+  for (const int peer : {1, 2, 3}) {
+    core.join(peer, false, peer == 1);
+    core.link(peer);
+  }
+  EXPECT_FALSE(core.receive(3, ready("3:2")));
+  EXPECT_FALSE(core.receive(1, ready()));
+  EXPECT_FALSE(core.receive(2, ready("2:2")));
+  const auto sent = all_outgoing(core);
+  ASSERT_EQ(sent.size(), 1U);
+  EXPECT_EQ(sent[0].frame.text, "2-3:2");
+  EXPECT_EQ(core.hosts(), (std::vector<int>{0, 0, 2, 2}));
+}
+
+TEST_F(SetupOfThree, PairOfOneHostThatSharesNoMemoryIsErrorWithNextStep) {
+  constexpr int kOneHost[] = {0, 0, 0};
+  SetupCore core(1, kGeneration, kOneHost);
+  core.join(0, true, /*shares_memory=*/true);
+  core.link(0);
+  core.join(2, false, /*shares_memory=*/false);
+  core.link(2);
+  all_outgoing(core);
+  EXPECT_FALSE(core.receive(0, formed()));
+  all_outgoing(core);
+  try {
+    core.hosts();
+    FAIL() << "rank 2 says that it shares memory with rank 0, and it shares none with rank 1";
+  } catch (const base::Error& error) {
+    EXPECT_EQ(error.code(), base::Code::kUnavailable);
+    EXPECT_NE(std::string(error.what()).find("FARANDOLE_HOST_KEY"), std::string::npos) << error.what();
+  }
+}
+
+TEST(SetupOfRankZero, CorrectionsThatDoNotFitAreErrorWithNextStep) {
+  constexpr int kSize = 1'000;
+  const std::vector<int> one_host(kSize, 0);
+  SetupCore core(0, kGeneration, one_host);
+  for (const int peer : core.peers()) {
+    core.join(peer, false, true);
+    core.link(peer);
+    if (start_parent(peer, kSize) == 0) {
+      // Of every second rank, as many as there are on their way to each of these.
+      HostCorrections corrections;
+      for (int rank = peer; rank < std::min(2 * peer, peer + 150); rank += 2) {
+        corrections[rank] = rank;
+      }
+      EXPECT_FALSE(core.receive(peer, ready(to_text(corrections))));
+    }
+  }
+  try {
+    all_outgoing(core);
+    FAIL() << "such a text is longer than a frame";
+  } catch (const base::Error& error) {
+    EXPECT_NE(std::string(error.what()).find("such as rank 1; give the workers of each host"), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST_F(SetupOfThree, FrameThatMakesNoSenseIsLossOfItsSender) {
   link_both();
-  ASSERT_TRUE(core_.announce());
-  EXPECT_FALSE(core_.receive(0, ready({true, false, false})));
-  EXPECT_FALSE(core_.receive(0, ready({true, false, false})));
-  EXPECT_FALSE(core_.all_are_ready());
+  for (const auto& [peer, frame] : {std::pair{0, formed()}, {2, formed()}, {2, ready()}, {0, ready("rubbish")}}) {
+    const auto cause = core_.receive(peer, frame);
+    ASSERT_TRUE(cause) << "rank 1 has not reported yet, and nobody reports to it";
+    EXPECT_EQ(cause->rank, peer);
+    EXPECT_EQ(cause->sign, Sign::kBroken);
+  }
+}
+
+TEST_F(SetupOfThree, WhoKnowsWhichRankIsMissingGivesUpFirst) {
+  SetupCore root(0, kGeneration, kThree);
+  EXPECT_EQ(core_.give_up_part(), 0) << "it lacks a link";
+  link_both();
+  all_outgoing(core_);
+  for (const int peer : {1, 2}) {
+    root.join(peer, false, false);
+    root.link(peer);
+  }
+  EXPECT_GT(root.give_up_part(), 0);
+  EXPECT_LT(root.give_up_part(), core_.give_up_part()) << "it waits for reports, and the other one for its answer";
+  EXPECT_LT(core_.give_up_part(), 1);
+  EXPECT_EQ(root.timeout().lost_rank(), 1);
+  EXPECT_EQ(core_.timeout().lost_rank(), 0);
 }
 
 TEST_F(SetupOfThree, EndOfConnectionThatBothTookForProvenIsLoss) {
@@ -74,14 +212,36 @@ TEST_F(SetupOfThree, EndOfConnectionThatOnlyThisSideTookForProvenIsNone) {
 
 TEST_F(SetupOfThree, LaterConnectionReplacesEarlierOne) {
   link_both();
-  EXPECT_FALSE(core_.receive(2, ready({false, true, true})));
   core_.join(2, false, true);
   EXPECT_TRUE(core_.lacks_a_link());
-  EXPECT_FALSE(core_.announce());
+  EXPECT_FALSE(core_.take_outgoing());
   core_.link(2);
-  ASSERT_TRUE(core_.announce());
-  EXPECT_FALSE(core_.receive(0, ready({true, false, false})));
-  EXPECT_FALSE(core_.all_are_ready()) << "what came over the earlier connection is void";
+  EXPECT_TRUE(core_.take_outgoing());
+}
+
+TEST(SetupOfRankZero, ReportOverEarlierConnectionIsVoid) {
+  SetupCore core(0, kGeneration, kThree);
+  for (const int peer : {1, 2}) {
+    core.join(peer, false, false);
+    core.link(peer);
+    EXPECT_FALSE(core.receive(peer, ready()));
+  }
+  core.join(2, false, false);
+  core.link(2);
+  EXPECT_FALSE(core.take_outgoing());
+  EXPECT_FALSE(core.receive(2, ready()));
+  EXPECT_TRUE(core.take_outgoing());
+}
+
+TEST_F(SetupOfThree, WorldThatHasFormedWaitsForLinkThatIsReplaced) {
+  link_both();
+  all_outgoing(core_);
+  core_.join(2, false, true);
+  EXPECT_FALSE(core_.receive(0, formed()));
+  all_outgoing(core_);
+  EXPECT_FALSE(core_.has_formed());
+  core_.link(2);
+  EXPECT_TRUE(core_.has_formed());
 }
 
 TEST_F(SetupOfThree, WorkerThatHasLeftIsNoLoss) {
@@ -124,90 +284,109 @@ TEST_F(SetupOfThree, TimeoutNamesRankThatDidNotConnectAndItsRefusal) {
   EXPECT_NE(std::string(error.what()).find("another secret"), std::string::npos) << error.what();
 }
 
-// Rank 0 of a world in which not all tell all. Rank 3 tells it nothing.
+// Rank 5 of a world in which not all tell all, with hosts of eight ranks. Rank 2 is of its host and tells it nothing;
+// rank 4 tells it, and is above it in the tree.
 class SetupOfManyRanks : public ::testing::Test {
  protected:
   static constexpr int kSize = 100;
 
-  SetupOfManyRanks() {
-    for (int rank = 1; rank < kSize; ++rank) {
-      core_.join(rank, /*connector=*/true, /*shares_memory=*/false);
-      core_.link(rank);
+  SetupOfManyRanks() : hosts_(kSize) {
+    for (int rank = 0; rank < kSize; ++rank) {
+      hosts_[static_cast<size_t>(rank)] = rank / 8 * 8;
+    }
+    core_.emplace(5, kGeneration, hosts_);
+    for (const int peer : core_->peers()) {
+      core_->join(peer, /*connector=*/true, /*shares_memory=*/peer < 8);
+      core_->link(peer);
     }
   }
-  void receive_ready(int rank) {
-    EXPECT_FALSE(core_.receive(rank, ControlFrame(ControlKind::kReady, pack_row(std::vector<bool>(kSize)))));
-  }
+  void report() { ASSERT_TRUE(core_->take_outgoing()); }
 
-  SetupCore core_{0, kSize, kGeneration};
+  std::vector<int> hosts_;
+  std::optional<SetupCore> core_;
 };
 
-TEST_F(SetupOfManyRanks, ReadyWorkerThatTellsUsNothingMayHaveLeftWorldThatHasFormedAndEnded) {
-  ASSERT_TRUE(core_.announce());
-  receive_ready(3);
-  EXPECT_FALSE(core_.end(3, Sign::kClosed));
-  EXPECT_TRUE(core_.keeps(3)) << "the watch judges it if the world still forms here";
-  EXPECT_FALSE(core_.keeps(5)) << "not ready";
+TEST_F(SetupOfManyRanks, ReportsToParentInTree) {
+  const auto outgoing = core_->take_outgoing();
+  ASSERT_TRUE(outgoing);
+  EXPECT_EQ(outgoing->to, std::vector({4}));
+}
+
+TEST_F(SetupOfManyRanks, RankAboveOthersWaitsForThemAndPassesTheAnswerOn) {
+  SetupCore core(4, kGeneration, hosts_);
+  for (const int peer : core.peers()) {
+    core.join(peer, true, peer < 8);
+    core.link(peer);
+  }
+  EXPECT_FALSE(core.receive(5, ready()));
+  EXPECT_FALSE(core.take_outgoing()) << "rank 6 has not reported";
+  EXPECT_EQ(core.timeout().lost_rank(), 6);
+  EXPECT_FALSE(core.receive(6, ready("7:7")));
+  auto sent = all_outgoing(core);
+  ASSERT_EQ(sent.size(), 1U);
+  EXPECT_EQ(sent[0].to, std::vector({0}));
+  EXPECT_EQ(sent[0].frame.text, "7:7");
+  EXPECT_FALSE(core.receive(0, formed("7:7,90:90")));
+  sent = all_outgoing(core);
+  ASSERT_EQ(sent.size(), 1U);
+  EXPECT_EQ(sent[0].to, std::vector({5, 6}));
+  EXPECT_EQ(sent[0].frame.text, "7:7,90:90");
+}
+
+TEST_F(SetupOfManyRanks, WorkerThatTellsUsNothingMayHaveLeftWorldThatHasFormedAndEnded) {
+  report();
+  EXPECT_FALSE(core_->end(2, Sign::kClosed));
+  EXPECT_TRUE(core_->keeps(2)) << "the watch judges it if the world still forms here";
 }
 
 TEST_F(SetupOfManyRanks, EndIsLossWhereWorldCannotHaveFormed) {
-  receive_ready(3);
-  EXPECT_TRUE(core_.end(3, Sign::kClosed)) << "this worker has not announced";
-  ASSERT_TRUE(core_.announce());
-  EXPECT_TRUE(core_.end(5, Sign::kClosed)) << "that worker was not ready";
+  EXPECT_TRUE(core_->end(2, Sign::kClosed)) << "this worker has not reported";
 }
 
 TEST_F(SetupOfManyRanks, EndIsLossOfWorkerThatWouldHaveToldUs) {
-  ASSERT_TRUE(core_.announce());
-  receive_ready(4);
-  EXPECT_TRUE(core_.end(4, Sign::kClosed));
+  report();
+  EXPECT_TRUE(core_->end(4, Sign::kClosed));
 }
 
-TEST_F(SetupOfManyRanks, DeathOfReadyWorkerThatTellsUsNothingMayBeEndOfProgramWhoseWorldHasEnded) {
-  ASSERT_TRUE(core_.announce());
-  receive_ready(3);
-  EXPECT_FALSE(core_.die(3));
-  EXPECT_FALSE(core_.end(3, Sign::kClosed)) << "its connections close after that";
-  EXPECT_FALSE(core_.die(3)) << "and its memory still shows the death";
-  EXPECT_TRUE(core_.keeps(3));
+TEST_F(SetupOfManyRanks, DeathOfWorkerThatTellsUsNothingMayBeEndOfProgramWhoseWorldHasEnded) {
+  report();
+  EXPECT_FALSE(core_->die(2));
+  EXPECT_FALSE(core_->end(2, Sign::kClosed)) << "its connections close after that";
+  EXPECT_FALSE(core_->die(2)) << "and its memory still shows the death";
+  EXPECT_TRUE(core_->keeps(2));
 }
 
 TEST_F(SetupOfManyRanks, CauseThatComesAfterSuchDeathEndsWorld) {
-  ASSERT_TRUE(core_.announce());
-  receive_ready(3);
-  EXPECT_FALSE(core_.die(3));
-  const auto cause = core_.receive(4, revoke_frame({.rank = 9, .sign = Sign::kClosed, .text = "rank 9 was lost"}));
+  report();
+  EXPECT_FALSE(core_->die(2));
+  const auto cause = core_->receive(4, revoke_frame({.rank = 9, .sign = Sign::kClosed, .text = "rank 9 was lost"}));
   ASSERT_TRUE(cause);
   EXPECT_EQ(cause->rank, 9);
 }
 
 TEST_F(SetupOfManyRanks, DeathIsLossWhereWorldCannotHaveFormed) {
-  receive_ready(3);
-  const auto cause = core_.die(3);
-  ASSERT_TRUE(cause) << "this worker has not announced";
-  EXPECT_EQ(cause->rank, 3);
+  const auto cause = core_->die(2);
+  ASSERT_TRUE(cause) << "this worker has not reported";
+  EXPECT_EQ(cause->rank, 2);
   EXPECT_EQ(cause->sign, Sign::kClosed);
-  EXPECT_EQ(cause->text, describe_loss(3, Sign::kClosed));
-  ASSERT_TRUE(core_.announce());
-  EXPECT_TRUE(core_.die(5)) << "that worker was not ready";
+  EXPECT_EQ(cause->text, describe_loss(2, Sign::kClosed));
 }
 
 TEST_F(SetupOfManyRanks, DeathIsLossOfWorkerThatWouldHaveToldUs) {
-  ASSERT_TRUE(core_.announce());
-  receive_ready(4);
-  EXPECT_TRUE(core_.die(4));
+  report();
+  EXPECT_TRUE(core_->die(4));
 }
 
 TEST_F(SetupOfManyRanks, SilenceIsLoss) {
-  ASSERT_TRUE(core_.announce());
-  receive_ready(3);
-  EXPECT_TRUE(core_.end(3, Sign::kSilent));
+  report();
+  EXPECT_TRUE(core_->end(2, Sign::kSilent));
 }
 
 TEST(SetupCore, WorldOfOneFormsAtOnce) {
-  SetupCore core(0, 1, kGeneration);
-  ASSERT_TRUE(core.announce());
-  EXPECT_TRUE(core.all_are_ready());
+  constexpr int kOne[] = {0};
+  SetupCore core(0, kGeneration, kOne);
+  EXPECT_FALSE(core.take_outgoing());
+  EXPECT_TRUE(core.has_formed());
   EXPECT_EQ(core.hosts(), std::vector<int>{0});
 }
 

@@ -7,11 +7,9 @@
 namespace farandole::transport {
 namespace {
 
-TEST(SetupTimeout, NamesMissingRanksAndTheirProgress) {
-  const base::Error error = setup_timeout(3, 0,
-                                          {{.rank = 1, .linked = true, .refusal = Refusal::kSecret},
-                                           {.rank = 2, .linked = false, .refusal = Refusal::kOtherWorld},
-                                           {.rank = 5, .linked = false, .refusal = Refusal::kRubbish}});
+TEST(SetupTimeout, NamesRanksThatDidNotConnectAndWhy) {
+  const base::Error error =
+      missing_links(3, 0, {{.rank = 2, .refusal = Refusal::kOtherWorld}, {.rank = 5, .refusal = Refusal::kRubbish}});
   EXPECT_EQ(error.code(), base::Code::kTimeout);
   EXPECT_EQ(error.lost_rank(), 2);
   EXPECT_EQ(std::string(error.what()),
@@ -20,11 +18,21 @@ TEST(SetupTimeout, NamesMissingRanksAndTheirProgress) {
             "reached from here");
 }
 
-TEST(SetupTimeout, NamesWaitingRanksIfAllAreLinkedHere) {
-  const base::Error error = setup_timeout(1, 0, {{.rank = 4, .linked = true}});
+TEST(SetupTimeout, NamesRanksThatDidNotReport) {
+  const base::Error error = missing_reports(1, 0, {4});
   EXPECT_EQ(error.lost_rank(), 4);
   EXPECT_EQ(std::string(error.what()),
-            "the world of generation 1 did not form in time: rank 4 could not connect to all others");
+            "the world of generation 1 did not form in time: rank 4 did not report to rank 0 that all connections are "
+            "made. Check that these workers run");
+}
+
+TEST(SetupTimeout, NamesRankThatDidNotAnswer) {
+  const base::Error error = missing_answer(1, 5, 4);
+  EXPECT_EQ(error.code(), base::Code::kTimeout);
+  EXPECT_EQ(error.lost_rank(), 4);
+  EXPECT_EQ(std::string(error.what()),
+            "the world of generation 1 did not form in time: rank 4 did not tell rank 5 that all workers are "
+            "connected. Check that it runs");
 }
 
 }  // namespace

@@ -28,8 +28,18 @@ std::optional<Cause> tick_until(WatchCore& core, int64_t until_ns, const std::ve
   return std::nullopt;
 }
 
+WatchCore linked_to_all(int rank, int size) {
+  std::vector<int> peers;
+  for (int peer = 0; peer < size; ++peer) {
+    if (peer != rank) {
+      peers.push_back(peer);
+    }
+  }
+  return {rank, size, peers, kDeadlineSeconds, 0};
+}
+
 TEST(WatchCore, HeartbeatsGoToTwoNeighboursOnEachSide) {
-  const auto beats = [](int rank, int size) { return WatchCore(rank, size, kDeadlineSeconds, 0).tick(0).beats; };
+  const auto beats = [](int rank, int size) { return linked_to_all(rank, size).tick(0).beats; };
   EXPECT_EQ(beats(0, 8), (std::vector<int>{1, 2, 6, 7}));
   EXPECT_EQ(beats(5, 1024), (std::vector<int>{3, 4, 6, 7}));
   EXPECT_EQ(beats(1, 4), (std::vector<int>{0, 2, 3}));
@@ -38,13 +48,13 @@ TEST(WatchCore, HeartbeatsGoToTwoNeighboursOnEachSide) {
 }
 
 TEST(WatchCore, HeartbeatFitsFiveTimesIntoShortDeadline) {
-  WatchCore core(0, 2, 0.05, 0);
+  WatchCore core(0, 2, {1}, 0.05, 0);
   core.tick(0);
   EXPECT_EQ(core.next_tick_ns(), 10 * kMs);
 }
 
 TEST(WatchCore, ClosedChannelIsLossUnlessGoodbyeCameBefore) {
-  WatchCore core(0, 4, kDeadlineSeconds, 0);
+  WatchCore core = linked_to_all(0, 4);
   EXPECT_FALSE(core.receive(2, goodbye(), 0));
   EXPECT_FALSE(core.end(2, Sign::kClosed, 0));
   const auto cause = core.end(3, Sign::kClosed, 0);
@@ -55,7 +65,7 @@ TEST(WatchCore, ClosedChannelIsLossUnlessGoodbyeCameBefore) {
 }
 
 TEST(WatchCore, SilentNeighbourIsLostAfterDeadlineAndNotBefore) {
-  WatchCore core(0, 8, kDeadlineSeconds, 0);
+  WatchCore core = linked_to_all(0, 8);
   EXPECT_FALSE(tick_until(core, kDeadline, {1, 6, 7}));
   const auto cause = tick_until(core, kDeadline + kTick, {1, 6, 7});
   ASSERT_TRUE(cause);
@@ -64,12 +74,12 @@ TEST(WatchCore, SilentNeighbourIsLostAfterDeadlineAndNotBefore) {
 }
 
 TEST(WatchCore, RankThatIsNoNeighbourMayBeSilent) {
-  WatchCore core(0, 8, kDeadlineSeconds, 0);
+  WatchCore core = linked_to_all(0, 8);
   EXPECT_FALSE(tick_until(core, 10 * kDeadline, {1, 2, 6, 7}));
 }
 
 TEST(WatchCore, LateTickBlamesNobodyForWhatIsNotReadYet) {
-  WatchCore core(0, 4, kDeadlineSeconds, 0);
+  WatchCore core = linked_to_all(0, 4);
   core.tick(0);
   core.suspect(2, Sign::kClosed, 0);
   EXPECT_FALSE(core.tick(5 * kDeadline).cause) << "this process was stopped, not the others";
@@ -79,7 +89,7 @@ TEST(WatchCore, LateTickBlamesNobodyForWhatIsNotReadYet) {
 }
 
 TEST(WatchCore, EndedLinkIsOnlySuspiciousForHalfTheDeadline) {
-  WatchCore core(0, 4, kDeadlineSeconds, 0);
+  WatchCore core = linked_to_all(0, 4);
   core.suspect(2, Sign::kClosed, 0);
   EXPECT_FALSE(tick_until(core, kDeadline / 2, {1, 2, 3}));
   const auto cause = tick_until(core, kDeadline / 2 + kTick, {1, 2, 3});
@@ -89,7 +99,7 @@ TEST(WatchCore, EndedLinkIsOnlySuspiciousForHalfTheDeadline) {
 }
 
 TEST(WatchCore, SecondSuspicionKeepsTimeOfFirst) {
-  WatchCore core(0, 4, kDeadlineSeconds, 0);
+  WatchCore core = linked_to_all(0, 4);
   core.suspect(2, Sign::kClosed, 0);
   core.suspect(2, Sign::kBroken, kDeadline / 2);
   const auto cause = tick_until(core, kDeadline / 2 + kTick, {1, 2, 3});
@@ -98,7 +108,7 @@ TEST(WatchCore, SecondSuspicionKeepsTimeOfFirst) {
 }
 
 TEST(WatchCore, CauseIsSpreadOnceAndUnchanged) {
-  WatchCore core(0, 4, kDeadlineSeconds, 0);
+  WatchCore core = linked_to_all(0, 4);
   const Cause cause{.rank = 2, .sign = Sign::kStalled, .text = "words of another rank"};
   const auto received = core.receive(1, revoke_frame(cause), 0);
   ASSERT_TRUE(received);
@@ -124,7 +134,7 @@ std::vector<int> neighbours() { return {1, 2, 98, 99}; }
 
 TEST(WatchCore, LargeWorldTellsThoseAtDistanceOfPowerOfTwo) {
   const auto told = [](int rank, int size) {
-    return WatchCore(rank, size, kDeadlineSeconds, 0).spread({.rank = 1, .sign = Sign::kClosed, .text = "lost"})->to;
+    return linked_to_all(rank, size).spread({.rank = 1, .sign = Sign::kClosed, .text = "lost"})->to;
   };
   EXPECT_EQ(told(0, kLarge), (std::vector<int>{1, 2, 4, 8, 16, 32, 68, 84, 92, 96, 98, 99}));
   EXPECT_EQ(told(64, 128), (std::vector<int>{0, 32, 48, 56, 60, 62, 63, 65, 66, 68, 72, 80, 96}));
@@ -132,12 +142,12 @@ TEST(WatchCore, LargeWorldTellsThoseAtDistanceOfPowerOfTwo) {
 }
 
 TEST(WatchCore, LargeWorldSaysGoodbyeToAll) {
-  EXPECT_EQ(WatchCore(0, kLarge, kDeadlineSeconds, 0).leave()->to.size(), static_cast<size_t>(kLarge - 1));
+  EXPECT_EQ(linked_to_all(0, kLarge).leave()->to.size(), static_cast<size_t>(kLarge - 1));
 }
 
 // Ranks 0 and 3 remain of a world that the others have left.
 TEST(WatchCore, LargeWorldTellsAllWhenOneThatWouldPassItOnHasLeft) {
-  WatchCore core(0, kLarge, kDeadlineSeconds, 0);
+  WatchCore core = linked_to_all(0, kLarge);
   for (int rank = 1; rank < kLarge; ++rank) {
     if (rank != kTellsNothing) {
       core.receive(rank, goodbye(), 0);
@@ -150,12 +160,12 @@ TEST(WatchCore, LargeWorldTellsAllWhenOneThatWouldPassItOnHasLeft) {
 }
 
 TEST(WatchCore, LargeWorldIsEndedByClosedChannelOfWorkerThatTellsUs) {
-  WatchCore core(0, kLarge, kDeadlineSeconds, 0);
+  WatchCore core = linked_to_all(0, kLarge);
   EXPECT_TRUE(core.end(kTells, Sign::kClosed, 0));
 }
 
 TEST(WatchCore, WorkerThatTellsUsNothingMayHaveLeftWorldThatHasEnded) {
-  WatchCore core(0, kLarge, kDeadlineSeconds, 0);
+  WatchCore core = linked_to_all(0, kLarge);
   EXPECT_FALSE(core.end(kTellsNothing, Sign::kClosed, 0));
   const Cause cause{.rank = 50, .sign = Sign::kClosed, .text = "lost"};
   EXPECT_FALSE(tick_until(core, kDeadline, neighbours()));
@@ -165,7 +175,7 @@ TEST(WatchCore, WorkerThatTellsUsNothingMayHaveLeftWorldThatHasEnded) {
 }
 
 TEST(WatchCore, WithoutWordClosedChannelIsSilenceAfterDeadline) {
-  WatchCore core(0, kLarge, kDeadlineSeconds, 0);
+  WatchCore core = linked_to_all(0, kLarge);
   core.suspect(kTellsNothing, Sign::kClosed, 0);  // its data link may be the first to end
   EXPECT_FALSE(core.end(kTellsNothing, Sign::kClosed, 0));
   EXPECT_FALSE(tick_until(core, kDeadline, neighbours()));
@@ -176,7 +186,7 @@ TEST(WatchCore, WithoutWordClosedChannelIsSilenceAfterDeadline) {
 }
 
 TEST(WatchCore, GoodbyeOfWorkerThatTellsUsNothingCounts) {
-  WatchCore core(0, kLarge, kDeadlineSeconds, 0);
+  WatchCore core = linked_to_all(0, kLarge);
   EXPECT_FALSE(core.receive(kTellsNothing, goodbye(), 0));
   EXPECT_FALSE(core.end(kTellsNothing, Sign::kClosed, 0));
   EXPECT_FALSE(tick_until(core, 3 * kDeadline, neighbours()));
@@ -184,7 +194,7 @@ TEST(WatchCore, GoodbyeOfWorkerThatTellsUsNothingCounts) {
 
 // The programs of jobs of fixed size end when their world has ended.
 TEST(WatchCore, WorkerThatTellsUsNothingMayHaveDiedAfterEndOfWorld) {
-  WatchCore core(0, kLarge, kDeadlineSeconds, 0);
+  WatchCore core = linked_to_all(0, kLarge);
   EXPECT_FALSE(core.die(kTellsNothing, 0));
   const Cause cause{.rank = 50, .sign = Sign::kClosed, .text = "lost"};
   const auto outgoing = core.spread(*core.receive(kTells, revoke_frame(cause), kTick / 2));
@@ -193,7 +203,7 @@ TEST(WatchCore, WorkerThatTellsUsNothingMayHaveDiedAfterEndOfWorld) {
 }
 
 TEST(WatchCore, WithoutRevocationDeathOfWorkerThatTellsUsNothingIsLossAfterTick) {
-  WatchCore core(0, kLarge, kDeadlineSeconds, 0);
+  WatchCore core = linked_to_all(0, kLarge);
   core.suspect(kTellsNothing, Sign::kClosed, 0);  // its data link may be the first to end, or the last
   EXPECT_FALSE(core.die(kTellsNothing, 0));
   core.suspect(kTellsNothing, Sign::kClosed, 0);
@@ -206,13 +216,13 @@ TEST(WatchCore, WithoutRevocationDeathOfWorkerThatTellsUsNothingIsLossAfterTick)
 
 // A worker that leaves breaks no connection, and a worker that tells us does so before it dies.
 TEST(WatchCore, LargeWorldIsEndedAtOnceByCertainSigns) {
-  EXPECT_TRUE(WatchCore(0, kLarge, kDeadlineSeconds, 0).die(kTells, 0));
-  EXPECT_TRUE(WatchCore(0, kLarge, kDeadlineSeconds, 0).end(kTellsNothing, Sign::kSilent, 0));
-  EXPECT_TRUE(WatchCore(0, kLarge, kDeadlineSeconds, 0).end(kTellsNothing, Sign::kBroken, 0));
+  EXPECT_TRUE(linked_to_all(0, kLarge).die(kTells, 0));
+  EXPECT_TRUE(linked_to_all(0, kLarge).end(kTellsNothing, Sign::kSilent, 0));
+  EXPECT_TRUE(linked_to_all(0, kLarge).end(kTellsNothing, Sign::kBroken, 0));
 }
 
 TEST(WatchCore, AbandonNamesRankThatFellSilent) {
-  WatchCore core(0, 4, kDeadlineSeconds, 0);
+  WatchCore core = linked_to_all(0, 4);
   ControlFrame abandon(ControlKind::kAbandon, "did not form");
   abandon.rank = 3;
   const auto cause = core.receive(1, abandon, 0);
@@ -222,7 +232,7 @@ TEST(WatchCore, AbandonNamesRankThatFellSilent) {
 }
 
 TEST(WatchCore, WorkerThatHasLeftNoticesNoLossAndSpreadsNone) {
-  WatchCore core(0, 4, kDeadlineSeconds, 0);
+  WatchCore core = linked_to_all(0, 4);
   const auto outgoing = core.leave();
   ASSERT_TRUE(outgoing);
   EXPECT_EQ(outgoing->frame.kind, ControlKind::kGoodbye);
@@ -234,12 +244,31 @@ TEST(WatchCore, WorkerThatHasLeftNoticesNoLossAndSpreadsNone) {
 }
 
 TEST(WatchCore, TickThatFindsSeveralLossesNamesLowestRank) {
-  WatchCore core(0, 4, kDeadlineSeconds, 0);
+  WatchCore core = linked_to_all(0, 4);
   core.suspect(3, Sign::kClosed, 0);
   core.suspect(2, Sign::kClosed, 0);
   const auto cause = tick_until(core, kDeadline, {1, 2, 3});
   ASSERT_TRUE(cause);
   EXPECT_EQ(cause->rank, 2);
+}
+
+// As with a late link. Rank 3 tells rank 0 of such a world nothing.
+TEST(WatchCore, WorkerThatIsAddedLaterIsWatchedFromThenOn) {
+  constexpr int kLate = 3;
+  WatchCore core(0, 100, {1, 2, 4, 98, 99}, kDeadlineSeconds, 0);
+  EXPECT_EQ(core.running(), (std::vector<int>{1, 2, 4, 98, 99}));
+  core.add(kLate);
+  EXPECT_EQ(core.running(), (std::vector<int>{1, 2, 3, 4, 98, 99}));
+  EXPECT_EQ(core.end(kLate, Sign::kSilent, 0)->rank, kLate);
+  EXPECT_EQ(core.spread({.rank = kLate, .sign = Sign::kSilent, .text = "lost"})->to,
+            (std::vector<int>{1, 2, 4, 98, 99}));
+}
+
+TEST(WatchCore, WorkerThatIsAddedLaterGetsGoodbye) {
+  WatchCore core(0, 100, {1}, kDeadlineSeconds, 0);
+  core.add(3);
+  EXPECT_FALSE(core.receive(3, heartbeat(), 0));
+  EXPECT_EQ(core.leave()->to, (std::vector<int>{1, 3}));
 }
 
 }  // namespace

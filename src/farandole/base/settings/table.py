@@ -172,7 +172,7 @@ class Settings:
     algorithm: str = setting("auto", values.text, "the name of an algorithm", engine=True)
     """Use one algorithm for all collectives, for tests and measurements. `auto` chooses the best one."""
     host_key: str = setting("", values.text, "any text", engine=True)
-    """Workers with different keys never share memory. Empty: workers find out by trying."""
+    """Workers with different keys never share memory. Others do if they are in one network namespace of one machine."""
     arena_bytes: int = setting(0, values.count, "a number of bytes", unset="64 GiB", engine=True)
     """Address space of the memory that workers of a host share; 0 is the default."""
     staging_bytes: int = setting(0, values.count, "a number of bytes", unset="8 MiB", engine=True)
