@@ -81,7 +81,7 @@ ABOVE_THE_MODELS = (
     *(
         f"control/launcher/{room}"
         for room in (
-            *("agents", "call.py", "configuration", "daemon", "discovery", "doctor", "failure", "function.py"),
+            *("agents", "arguments.py", "call.py", "configuration", "daemon", "discovery", "doctor", "failure", "function.py"),
             *("host_setup", "job", "output", "plan", "ship", "start", "supervise", "targets"),
         )
     ),

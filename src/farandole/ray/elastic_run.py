@@ -14,6 +14,7 @@ from typing import Any
 
 from farandole.base.wire.address import format_address
 from farandole.control.launcher.agents.reception import Reception
+from farandole.control.launcher.arguments import check_call, check_callbacks, read_variables
 from farandole.control.launcher.function import BackgroundJob, call_command, pickle_call, results_of
 from farandole.control.launcher.job.dialed_hosts import DialedHosts
 from farandole.control.launcher.job.elastic import Elastic
@@ -64,7 +65,7 @@ def run(
         max_workers: the maximum number of workers; None: as many as the cluster has room for.
         cpus_per_worker: CPUs of each worker.
         gpus_per_worker: GPUs of each worker.
-        env: variables for the workers, in addition to those of Ray's processes.
+        env: variables for the workers, in addition to those of Ray's processes; numbers are converted to text.
         callbacks: functions that are called, in this thread, with each value that a worker passes to
             `farandole.report`.
         elastic_timeout: seconds to wait for `min_workers`, at the beginning and after a loss.
@@ -80,6 +81,9 @@ def run(
         TimeoutError: the resources of `min_workers` are not available in time.
         JobFailed: the workers failed; the text describes the first failure.
     """
+    check_call(fn, args, {} if kwargs is None else kwargs)
+    check_callbacks(callbacks)
+    env = read_variables("env", env)
     demand = Demand(min_workers, max_workers, cpus_per_worker, gpus_per_worker)
     elastic = demand.limits(elastic_timeout, reset_limit, cooldown_range)
     if not use_ray().is_initialized():
@@ -101,11 +105,12 @@ def run(
             return driver.call(lambda _, passing: run(fn, args, kwargs, callbacks=passing, **options), callbacks)
         finally:
             driver.end()
+    # Before resources are reserved: what cannot be pickled is refused at once.
+    call = pickle_call(fn, args, {} if kwargs is None else kwargs)
     hosts = HostActors(demand)
     try:
-        hosts.reserve(elastic_timeout)
-        call = pickle_call(fn, args, kwargs or {})
-        return results_of(run_on_hosts(hosts, launch_of_call(elastic), env or {}, callbacks, call, verbose=verbose))
+        hosts.reserve(elastic.timeout)
+        return results_of(run_on_hosts(hosts, launch_of_call(elastic), env, callbacks, call, verbose=verbose))
     finally:
         hosts.release()
 

@@ -5,9 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from farandole.control.launcher.arguments import (
+    check_call,
+    check_callbacks,
+    check_function,
+    read_count,
+    read_number,
+    read_variables,
+)
+from farandole.errors import SpecError
 from farandole.ray.adapter import Adapter
 from farandole.ray.elastic_workers import ElasticParams, ElasticWorkers
 from farandole.ray.fixed_workers import FixedWorkers
+from farandole.ray.host_actors import check_amount
 from farandole.ray.settings import RaySettings, write_identity_file
 
 
@@ -34,7 +44,7 @@ class RayExecutor:
         override_discovery: whether to find slots in the Ray cluster, rather than ask `settings.discovery`.
 
     Raises:
-        ValueError: the arguments contradict each other.
+        ValueError: an argument is not valid, or the arguments contradict each other.
     """
 
     @classmethod
@@ -83,8 +93,10 @@ class RayExecutor:
         elastic_timeout: int = 600,
         override_discovery: bool = True,
     ) -> None:
+        if not isinstance(settings, RaySettings):
+            raise SpecError(f"settings={settings!r:.80} is not RaySettings", "give RayExecutor.create_settings()")
         gpus = _gpus_of(use_gpu, gpus_per_worker)
-        if max_workers is not None and not (min_workers or 0) > 0:
+        if max_workers is not None and not min_workers:
             raise ValueError("`max_workers` needs `min_workers`, a number from 1 up.")
         if min_workers is not None and num_workers is not None:
             raise ValueError(
@@ -107,6 +119,11 @@ class RayExecutor:
             )
             self.adapter = ElasticWorkers(params, settings)
         else:
+            for name, count in (("num_workers", num_workers), ("num_hosts", num_hosts)):
+                if count is not None:
+                    read_count(name, count)
+            read_count("num_workers_per_host", num_workers_per_host)
+            check_amount("cpus_per_worker", cpus_per_worker)
             self.adapter = FixedWorkers(
                 settings,
                 num_workers,
@@ -133,9 +150,14 @@ class RayExecutor:
             extra_env_vars: variables for the workers, with values that are converted to text.
 
         Raises:
+            SpecError: an argument is not valid.
             TimeoutError: the resources are not available in time.
         """
-        self.adapter.start(executable_cls, executable_args, executable_kwargs, extra_env_vars)
+        args = () if executable_args is None else executable_args
+        kwargs = {} if executable_kwargs is None else executable_kwargs
+        check_call(executable_cls or object, args, kwargs, prefix="executable_")
+        variables = read_variables("extra_env_vars", extra_env_vars)
+        self.adapter.start(executable_cls, args, kwargs, variables)
 
     def execute(self, fn: Callable[[Any], Any], callbacks: Sequence[Callable[[Any], Any]] | None = None) -> list[Any]:
         """Run a function with the object of each worker (None without a class), and return the values by rank.
@@ -145,6 +167,8 @@ class RayExecutor:
             callbacks: functions that are called with each value that a worker passes to `ray_logger.log`; elastic jobs
                 only.
         """
+        check_function(fn)
+        check_callbacks(() if callbacks is None else callbacks)
         return self.adapter.execute(fn, callbacks)
 
     def run(
@@ -163,16 +187,20 @@ class RayExecutor:
             callbacks: functions that are called with each value that a worker passes to `ray_logger.log`; elastic jobs
                 only.
         """
+        check_call(fn, () if args is None else args, {} if kwargs is None else kwargs)
+        check_callbacks(() if callbacks is None else callbacks)
         return self.adapter.run(fn, args, kwargs, callbacks)
 
     def run_remote(
         self, fn: Callable[..., Any], args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None
     ) -> list[Any]:
         """Run a function on all workers, and return Ray's object references to the values, by rank."""
+        check_call(fn, () if args is None else args, {} if kwargs is None else kwargs)
         return self.adapter.run_remote(fn, args, kwargs)
 
     def execute_single(self, fn: Callable[[Any], Any]) -> Any:
         """Run a function with the object of rank 0, and return its value."""
+        check_function(fn)
         return self.adapter.execute_single(fn)
 
     def shutdown(self) -> None:
@@ -188,6 +216,6 @@ def _gpus_of(use_gpu: bool, gpus_per_worker: int | None) -> int:
     """
     if gpus_per_worker is not None and not use_gpu:
         raise ValueError("`gpus_per_worker` has no effect without `use_gpu=True`: pass both, or omit it.")
-    if use_gpu and gpus_per_worker is not None and gpus_per_worker < 1:
+    if gpus_per_worker is not None and read_number("gpus_per_worker", gpus_per_worker, "GPUs") < 1:
         raise ValueError(f"`gpus_per_worker` is {gpus_per_worker}, and must be at least 1 with `use_gpu=True`.")
     return (gpus_per_worker or 1) if use_gpu else 0

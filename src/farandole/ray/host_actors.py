@@ -8,6 +8,7 @@ that a node is about to go (it *drains* the node), the worker there leaves at th
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
 import time
@@ -17,7 +18,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from farandole.control.agent.dialer_process import DialerProcess
+from farandole.control.launcher.arguments import read_count, read_number
 from farandole.control.launcher.job.elastic import DIAL, Elastic
+from farandole.errors import SpecError
 from farandole.ray.placement import count_slots
 from farandole.ray.use_ray import draining_nodes, in_group, is_ready, use_ray
 
@@ -63,15 +66,53 @@ class Demand:
         Raises:
             SpecError: a value is not valid.
         """
+        least = read_count("min_workers", self.min_workers)
+        most = None if self.max_workers is None else read_count("max_workers", self.max_workers)
+        if most is not None and most < least:
+            raise SpecError(f"max_workers={most} is below min_workers={least}", "give the same number, or more")
+        check_amount("cpus_per_worker", self.cpus)
+        check_amount("gpus_per_worker", self.gpus)
         return Elastic(
-            self.min_workers,
-            self.max_workers,
+            least,
+            most,
             discovery=DIAL,
-            timeout=timeout,
-            reset_limit=reset_limit,
-            cooldown=cooldown,
+            timeout=_read_timeout(timeout),
+            reset_limit=None if reset_limit is None else read_count("reset_limit", reset_limit, "worlds", least=0),
+            cooldown=None if cooldown is None else _read_cooldown(cooldown),
             fills_at_once=True,
         )
+
+
+def check_amount(name: str, given: Any) -> None:
+    """Refuse what is not an amount of CPUs or GPUs.
+
+    Args:
+        name: the name of the argument.
+        given: its value.
+
+    Raises:
+        SpecError: it is not a number, is negative or is infinite.
+    """
+    what = f"{name[:3].upper()}s"
+    if not 0 <= read_number(name, given, what) < math.inf:
+        raise SpecError(f"{name}={given!r} is not a number of {what}", "give 0 or more")
+
+
+def _read_timeout(given: Any) -> float:
+    seconds = read_number("elastic_timeout", given, "seconds")
+    if seconds <= 0:
+        raise SpecError(f"elastic_timeout={given!r} leaves no time to wait for workers", "give seconds above 0")
+    return seconds
+
+
+def _read_cooldown(given: Any) -> tuple[float, float]:
+    hint = "give the shortest and the longest time, in seconds above 0, for example cooldown_range=(10, 600)"
+    if not isinstance(given, (tuple, list)) or len(given) != 2:
+        raise SpecError(f"cooldown_range={given!r} is not a pair of times", hint)
+    shortest, longest = (read_number("cooldown_range", each, "seconds") for each in given)
+    if not 0 < shortest <= longest < math.inf:
+        raise SpecError(f"cooldown_range={given!r} is not a range", hint)
+    return shortest, longest
 
 
 class HostActor:

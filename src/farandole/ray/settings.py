@@ -7,10 +7,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from farandole.errors import SpecError
+
 
 @dataclass
 class RaySettings:
-    """Settings of a `RayExecutor`. The settings for ssh and the key have no effect: Ray starts the workers."""
+    """Settings of a `RayExecutor`. The settings for ssh and the key have no effect: Ray starts the workers.
+
+    Raises:
+        SpecError: `nics` is a text instead of a list of texts.
+    """
 
     timeout_s: float = 300.0
     """Seconds that a call to the cluster may take while the workers are started."""
@@ -32,6 +38,12 @@ class RaySettings:
     reset_limit: int | None = None
     elastic_timeout: float = 600.0
     cooldown_range: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.nics, str):
+            raise SpecError(f"nics={self.nics!r} is text", f"give a list of network interfaces: nics=[{self.nics!r}]")
+        if self.nics is not None:
+            self.nics = tuple(self.nics)  # It is read by each worker.
 
 
 def write_identity_file(path: str | None, text: str | None) -> None:

@@ -62,7 +62,7 @@ class FarandoleConfig(BackendConfig):  # type: ignore[misc]
         self, elastic: bool = False, *, nics: Iterable[str] | None = None, start_timeout: float | None = None
     ) -> None:
         self.elastic = elastic
-        self.settings = RaySettings(nics=None if nics is None else tuple(nics), start_timeout=start_timeout)
+        self.settings = RaySettings(nics=nics, start_timeout=start_timeout)
 
     @property
     def backend_cls(self) -> type[Any]:

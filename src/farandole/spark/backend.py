@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from farandole.spark.driver import read_count
+from farandole.control.launcher.arguments import read_count
 from farandole.spark.fixed import run
 from farandole.spark.growing import run_elastic
 from farandole.spark.use_spark import active_context

@@ -19,6 +19,7 @@ from typing import Any, Protocol, TextIO
 
 from farandole.base.wire.address import format_address
 from farandole.control.launcher.agents.reception import Reception
+from farandole.control.launcher.arguments import check_text, read_number, read_variables
 from farandole.control.launcher.function import BackgroundJob, call_command
 from farandole.control.launcher.job.dialed_hosts import DialedHosts
 from farandole.control.launcher.job.elastic import Elastic
@@ -89,33 +90,19 @@ class Options:
         """Return the options of `run` and `run_elastic`, with their defaults.
 
         Raises:
-            SpecError: `ports` or an environment variable for a default is not valid.
+            SpecError: an option, or an environment variable for a default, is not valid.
         """
         seconds = start_seconds(start_timeout)
-        # Variables are texts; numbers are given as well.
-        variables = {name: None if value is None else str(value) for name, value in (env or {}).items()}
-        return cls(
-            seconds, variables, stdout, stderr, verbose, timestamps, call_command(executable), _read_ports(ports)
-        )
+        check_text("executable", executable, "/usr/bin/python3")
+        command = call_command(executable)
+        return cls(seconds, _read_variables(env), stdout, stderr, verbose, timestamps, command, _read_ports(ports))
 
 
-def read_count(name: str, given: Any) -> int:
-    """Return a number of workers.
-
-    Args:
-        name: the name of the argument, for the error.
-        given: its value.
-
-    Raises:
-        SpecError: the value is not an integer above 0.
-    """
-    try:
-        count = operator.index(given)
-    except TypeError:
-        count = 0
-    if count < 1:
-        raise SpecError(f"{name}={given!r} is not a number of workers", "give an integer, 1 or more, or omit it")
-    return count
+def _read_variables(given: Any) -> dict[str, str | None]:
+    if not isinstance(given, Mapping):
+        return {**read_variables("env", given)}
+    kept = {name: value for name, value in given.items() if value is not None}
+    return {**dict.fromkeys(given), **read_variables("env", kept)}
 
 
 def _read_ports(given: Any) -> tuple[int, ...]:
@@ -135,10 +122,10 @@ def start_seconds(given: float | None) -> float:
     """Return the number of seconds that tasks have to start.
 
     Raises:
-        SpecError: the variable is not a number.
+        SpecError: the number or the variable is not one.
     """
     if given is not None:
-        return given
+        return read_number("start_timeout", given, "seconds")
     text = os.environ.get("HOROVOD_SPARK_START_TIMEOUT", "")
     try:
         return float(text) if text else _START_SECONDS

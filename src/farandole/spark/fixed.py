@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from farandole.control.launcher.agents.reception import HostsMissing
+from farandole.control.launcher.arguments import check_call, read_count
 from farandole.control.launcher.function import pickle_call, results_of
 from farandole.errors import SpecError
 from farandole.spark.connect import run_by_connect
-from farandole.spark.driver import Options, host_of, read_count, run_job, start_thread
+from farandole.spark.driver import Options, host_of, run_job, start_thread
 from farandole.spark.task import Slot
 from farandole.spark.use_spark import (
     active_context,
@@ -71,6 +72,7 @@ def run(
     Example:
         >>> farandole.spark.run(train, args=(0.01,), num_proc=4)  # doctest: +SKIP
     """
+    check_call(fn, args, {} if kwargs is None else kwargs)
     session = connect_session()
     num_proc = _default_size(session, verbose) if num_proc is None else read_count("num_proc", num_proc)
     options = Options.read(start_timeout, env, stdout, stderr, verbose, prefix_output_with_timestamp, executable, ports)

@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from farandole.control.launcher.arguments import check_call, read_count, read_number
 from farandole.control.launcher.function import pickle_call, results_of
 from farandole.control.launcher.job.elastic import DIAL, Elastic, read_elastic_timeout
 from farandole.errors import SpecError
-from farandole.spark.driver import Options, host_of, read_count, run_job, start_thread
+from farandole.spark.driver import Options, host_of, run_job, start_thread
 from farandole.spark.fixed import new_group
 from farandole.spark.task import Slot
 from farandole.spark.use_spark import active_context, adds_executors, cancel, what_ended_spark, why_it_failed
@@ -81,6 +82,11 @@ def run_elastic(
     Example:
         >>> farandole.spark.run_elastic(train, num_proc=4, min_num_proc=2, max_num_proc=8)  # doctest: +SKIP
     """
+    check_call(fn, args, {} if kwargs is None else kwargs)
+    if elastic_timeout is not None:
+        elastic_timeout = read_number("elastic_timeout", elastic_timeout, "seconds")
+    if reset_limit is not None:
+        reset_limit = read_count("reset_limit", reset_limit, "worlds", least=0)
     context = active_context()
     size, least, most = sizes(context, num_proc, min_num_proc, max_num_proc)
     seconds = read_elastic_timeout(elastic_timeout, os.environ)

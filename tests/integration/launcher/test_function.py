@@ -78,9 +78,9 @@ def test_killed_worker_is_an_error() -> None:
 def test_environment_and_output_dir(tmp_path: Path) -> None:
     def words() -> str:
         print("kept")
-        return os.environ["WORDS"]
+        return " ".join(os.environ[name] for name in ("WORDS", "NUMBER"))
 
-    assert farandole.run(words, num_proc=1, env={"WORDS": "a b"}, output_dir=tmp_path) == ["a b"]
+    assert farandole.run(words, num_proc=1, env={"WORDS": "a b", "NUMBER": 2}, output_dir=tmp_path) == ["a b 2"]
     assert (tmp_path / "rank.0" / "stdout").read_text() == "kept\n"
 
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from farandole.control.launcher.arguments import read_count
 from farandole.errors import SpecError
 from farandole.spark.backend import SparkBackend
-from farandole.spark.driver import Options, read_count
+from farandole.spark.driver import Options
 
 
 def _read(ports: Any) -> Options:

@@ -54,7 +54,7 @@ def with_names(func: Callable[..., Any]) -> Callable[..., Any]:
     Raises:
         SpecError: `func` is not a function.
     """
-    from farandole.control.launcher.function import check_function
+    from farandole.control.launcher.arguments import check_function
 
     check_function(func)
     return functools.partial(_with_names, tuple(name for name in _FRONT_ENDS if name in sys.modules), func)
@@ -134,6 +134,7 @@ def run(
         [32, 32]
     """
     from farandole.compat.runner import launch
+    from farandole.control.launcher.arguments import check_call
 
     given = dict(locals())
     if hosts is not None and hostfile is not None:
@@ -149,6 +150,7 @@ def run(
     job.use_gloo, job.use_mpi, job.mpi_args, job.executable = use_gloo, use_mpi, mpi_args, executable
     _apply_deprecated(job, np=np, min_np=min_np, max_np=max_np)
     job.nics = _interfaces(network_interface, network_interfaces)
+    check_call(func, args, {} if kwargs is None else kwargs)
     job.run_func = functools.partial(with_names(func), *args, **(kwargs or {}))
     results = launch._run(job)
     assert results is not None

@@ -13,6 +13,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from farandole.control.launcher.arguments import (
+    check_call,
+    check_path,
+    check_text,
+    read_count,
+    read_number,
+    read_variables,
+)
 from farandole.control.launcher.job.host_list import parse_hosts, with_slots
 from farandole.control.launcher.job.machine import Machine, look
 from farandole.control.launcher.job.spec import LaunchSpec
@@ -22,7 +30,7 @@ from farandole.control.launcher.start.external import ExternalJob, launch_extern
 from farandole.control.launcher.start.launch import launch
 from farandole.control.launcher.supervise.outcome import JobOutcome, Observer, Running
 from farandole.control.launcher.targets.launch_order import Starter
-from farandole.errors import JobFailed, SpecError
+from farandole.errors import JobFailed
 
 _INTERRUPTED = 130
 
@@ -55,7 +63,7 @@ def run(
         num_proc: number of workers; None: all slots of the hosts, or without hosts one for each GPU or core.
         start_timeout: seconds that workers wait in `init()` after the latest arrival for the others to arrive.
         output_dir: directory in which the output of workers is also saved, as `output_dir/rank.N/stdout` and `stderr`.
-        env: variables for the workers, added to this process's environment.
+        env: variables for the workers, added to this process's environment; numbers are converted to text.
         executable: Python interpreter of the workers (default: this process's).
         fusion_threshold_mb: the size in MiB up to which tensors are fused; 0: no fusion.
         hosts: the hosts, as after -H of farandole run: `h1:4,h2:4` (default: this machine). The other hosts need the
@@ -74,8 +82,15 @@ def run(
         >>> farandole.run(pow, args=(2, 5), num_proc=2)
         [32, 32]
     """
+    # Before anything is looked at: what no worker could be started with.
+    check_call(func, args, {} if kwargs is None else kwargs)
+    check_text("executable", executable, sys.executable)
+    check_path("output_dir", output_dir)
+    check_text("hosts", hosts, "h1:4,h2:4")
+    check_text("network", network, "eth0,eth1")
+    variables = read_variables("env", env)
     machine = look()
-    machine = replace(machine, environment={**machine.environment, **(env or {})})
+    machine = replace(machine, environment={**machine.environment, **variables})
     spec = LaunchSpec(
         command=call_command(executable),
         num_proc=num_proc,
@@ -84,13 +99,17 @@ def run(
         settings=with_start_timeout(_asked(fusion_threshold_mb, transport, start_timeout), machine.environment),
         output_dir=None if output_dir is None else Path(output_dir),
     )
-    call = pickle_call(func, args, kwargs or {})
+    call = pickle_call(func, args, {} if kwargs is None else kwargs)
     return results_of(run_in_background(spec, machine, call=call, verbose=verbose))
 
 
 def _asked(fusion_threshold_mb: int | None, transport: str | None, start_timeout: float | None) -> dict[str, Any]:
     """Return the given values of the workers' settings, in the settings' units."""
-    threshold = None if fusion_threshold_mb is None else fusion_threshold_mb * 1024 * 1024
+    threshold = None
+    if fusion_threshold_mb is not None:
+        threshold = read_count("fusion_threshold_mb", fusion_threshold_mb, "MiB", least=0) * 1024 * 1024
+    if start_timeout is not None:
+        start_timeout = read_number("start_timeout", start_timeout, "seconds")
     asked = {"fusion_threshold": threshold, "transport": transport, "start_timeout": start_timeout}
     return {name: value for name, value in asked.items() if value is not None}
 
@@ -104,24 +123,14 @@ def pickle_call(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[s
     """Return the pickled call that these workers fetch and make.
 
     Raises:
-        SpecError: `func` is not a function.
+        SpecError: the call is not one.
     """
     from farandole.base import portable
 
-    check_function(func)
+    check_call(func, args, kwargs)
 
     # The path first, in a separate pickle: unpickling the rest may import modules from it.
     return pickle.dumps((sys.path, portable.dumps((func, tuple(args), dict(kwargs)))))
-
-
-def check_function(func: object) -> None:
-    """Refuse an object that is not a function, before workers are started for it.
-
-    Raises:
-        SpecError: it is not.
-    """
-    if not callable(func):
-        raise SpecError(f"{func!r:.80} is not a function", "give the function without calling it: train, not train()")
 
 
 def run_in_background(

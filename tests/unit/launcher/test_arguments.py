@@ -1,0 +1,72 @@
+"""Wrong kinds of arguments of functions that start jobs are refused before any worker is started."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import farandole
+from farandole.control.launcher import arguments
+from farandole.control.launcher.function import pickle_call
+from farandole.errors import SpecError
+
+
+@pytest.mark.parametrize("given", [5, None, "path", b"path", {"path": 1}])
+def test_arguments_that_are_not_a_sequence_are_refused(given: Any) -> None:
+    with pytest.raises(SpecError, match=r"^args=.* is not a sequence of arguments \(hint: .*args=\(value,\)"):
+        pickle_call(print, given, {})
+
+
+@pytest.mark.parametrize("given", [5, [("end", "")], {1: 2}])
+def test_keyword_arguments_that_are_not_named_are_refused(given: Any) -> None:
+    with pytest.raises(SpecError, match=r"^kwargs=.* is not a dict of keyword arguments \(hint: "):
+        farandole.run(print, kwargs=given)
+
+
+@pytest.mark.parametrize("given", [5, ["A=1"], {1: "a"}, {"": "a"}, {"A=B": "a"}, {"A": None}, {"A": [1]}, {"A": "\0"}])
+def test_variables_that_no_process_can_have_are_refused(given: Any) -> None:
+    with pytest.raises(SpecError, match=r"env.* \(hint: give "):
+        farandole.run(print, env=given)
+
+
+def test_value_of_a_refused_variable_is_not_shown() -> None:
+    with pytest.raises(SpecError, match=r"env\['KEY'\] is a bytes") as caught:
+        arguments.read_variables("env", {"KEY": b"secret"})
+    assert "secret" not in str(caught.value)
+
+
+def test_values_of_variables_are_converted_to_text() -> None:
+    given = {"N": 1, "RATE": 0.5, "DIR": Path("/data"), "WORD": "a"}
+    assert arguments.read_variables("env", given) == {"N": "1", "RATE": "0.5", "DIR": "/data", "WORD": "a"}
+    assert arguments.read_variables("env", None) == {}
+
+
+@pytest.mark.parametrize("given", ["5", [5], math.nan, None])
+def test_what_is_not_a_number_is_refused(given: Any) -> None:
+    with pytest.raises(SpecError, match=r"^start_timeout=.* is not a number of seconds \(hint: "):
+        arguments.read_number("start_timeout", given, "seconds")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"start_timeout": "5"}, "start_timeout='5' is not a number of seconds"),
+        ({"fusion_threshold_mb": "64"}, "fusion_threshold_mb='64' is not a number of MiB"),
+        ({"hosts": ["h1:4", "h2:4"]}, r"hosts=\['h1:4', 'h2:4'\] is not text"),
+        ({"network": ["eth0"]}, r"network=\['eth0'\] is not text"),
+        ({"executable": 3}, "executable=3 is not text"),
+        ({"output_dir": 3}, "output_dir=3 is not a path"),
+    ],
+)
+def test_wrong_kinds_of_options_are_refused(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(SpecError, match=rf"^{said} \(hint: "):
+        farandole.run(print, **wrong)
+
+
+@pytest.mark.parametrize("given", [print, 5, [5], "print"])
+def test_callbacks_that_cannot_be_called_are_refused(given: Any) -> None:
+    with pytest.raises(SpecError, match=r"^callbacks=.* is not a sequence of functions \(hint: .*callbacks=\[print\]"):
+        arguments.check_callbacks(given)
