@@ -48,9 +48,9 @@ LAUNCH = [sys.executable, "-m", "farandole", "run", "-np", "2"]
 
 def start(command: list[str], folder: Path, seconds: float = 110, **environment: str) -> str:
     path = os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])
-    # A cluster of Ray would write its token into the user's home.
-    ours = {"PYTHONPATH": path, "KERAS_BACKEND": "tensorflow", "RAY_AUTH_MODE": "disabled"}
-    environment = {**os.environ, **ours, **environment}
+    # A cluster of Ray would write its token into the user's home, and `ray.init()` would connect to one that runs here.
+    of_ray = {"RAY_AUTH_MODE": "disabled", "RAY_ADDRESS": "local"}
+    environment = {**os.environ, **of_ray, "PYTHONPATH": path, "KERAS_BACKEND": "tensorflow", **environment}
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=seconds
     )
