@@ -8,6 +8,7 @@ from typing import Any
 
 from farandole.base.display.wording import HOROVOD_FAILED_FIRST
 from farandole.control.launcher.function import cause_of, pickle_call, results_of
+from farandole.errors import SpecError
 from farandole.ray import through_client
 from farandole.ray.elastic_run import launch_of_call, run_on_hosts
 from farandole.ray.host_actors import Demand, HostActors
@@ -43,6 +44,11 @@ class ElasticWorkers:
 
     def __init__(self, params: ElasticParams, settings: RaySettings) -> None:
         gpus = (params.gpus_per_worker or 1) if params.use_gpu else 0
+        if not params.override_discovery and settings.discovery is None:
+            raise SpecError(
+                "override_discovery=False needs an object that finds hosts",
+                "set settings.discovery, or omit override_discovery for the hosts of the Ray cluster",
+            )
         discovery = None if params.override_discovery else settings.discovery
         self._demand = Demand(params.min_workers, params.max_workers, params.cpus_per_worker, gpus, discovery)
         self._limits = self._demand.limits(params.elastic_timeout, params.reset_limit, params.cooldown_range)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from farandole.control.launcher.arguments import read_number
 from farandole.errors import SpecError
 
 
@@ -15,7 +16,7 @@ class RaySettings:
     """Settings of a `RayExecutor`. The settings for ssh and the key have no effect: Ray starts the workers.
 
     Raises:
-        SpecError: `nics` is a text instead of a list of texts.
+        SpecError: a time is not a number, or `nics` is a text instead of a list of texts.
     """
 
     timeout_s: float = 300.0
@@ -40,6 +41,10 @@ class RaySettings:
     cooldown_range: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
+        for name in ("timeout_s", "placement_group_timeout_s", "elastic_timeout"):
+            read_number(name, getattr(self, name), "seconds")
+        if self.start_timeout is not None:
+            read_number("start_timeout", self.start_timeout, "seconds")
         if isinstance(self.nics, str):
             raise SpecError(f"nics={self.nics!r} is text", f"give a list of network interfaces: nics=[{self.nics!r}]")
         if self.nics is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,15 @@ from farandole.errors import SpecError
 def test_arguments_that_are_not_a_sequence_are_refused(given: Any) -> None:
     with pytest.raises(SpecError, match=r"^args=.* is not a sequence of arguments \(hint: .*args=\(value,\)"):
         pickle_call(print, given, {})
+
+
+def test_argument_that_cannot_be_pickled_is_refused() -> None:
+    said = (
+        r"^the function or an argument cannot be sent to workers: cannot pickle '_thread.lock' object \(hint: create "
+    )
+    with pytest.raises(SpecError, match=said) as caught:
+        pickle_call(print, [threading.Lock()], {})
+    assert isinstance(caught.value.__cause__, TypeError)
 
 
 @pytest.mark.parametrize("given", [5, [("end", "")], {1: 2}])

@@ -90,6 +90,17 @@ def test_settings_of_another_kind_are_refused() -> None:
         RayExecutor(None, num_workers=2)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("name", ["timeout_s", "placement_group_timeout_s", "start_timeout", "elastic_timeout"])
+def test_text_for_a_time_is_refused(name: str) -> None:
+    with pytest.raises(SpecError, match=rf"^{name}='5' is not a number of seconds \(hint: "):
+        RayExecutor.create_settings(**{name: "5"})
+
+
+def test_discovery_that_is_missing_is_refused() -> None:
+    with pytest.raises(SpecError, match=r"override_discovery=False needs .*settings\.discovery"):
+        RayExecutor(RaySettings(), min_workers=1, override_discovery=False)
+
+
 def test_interfaces_given_as_text_are_refused() -> None:
     with pytest.raises(SpecError, match=r"^nics='eth0' is text .*nics=\['eth0'\]"):
         RayExecutor.create_settings(nics="eth0")

@@ -30,7 +30,7 @@ from farandole.control.launcher.start.external import ExternalJob, launch_extern
 from farandole.control.launcher.start.launch import launch
 from farandole.control.launcher.supervise.outcome import JobOutcome, Observer, Running
 from farandole.control.launcher.targets.launch_order import Starter
-from farandole.errors import JobFailed
+from farandole.errors import JobFailed, SpecError
 
 _INTERRUPTED = 130
 
@@ -123,14 +123,21 @@ def pickle_call(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[s
     """Return the pickled call that these workers fetch and make.
 
     Raises:
-        SpecError: the call is not one.
+        SpecError: it is not a call, or cannot be pickled.
     """
     from farandole.base import portable
 
     check_call(func, args, kwargs)
 
+    try:
+        pickled = portable.dumps((func, tuple(args), dict(kwargs)))
+    except Exception as error:  # Objects raise whatever they like.
+        raise SpecError(
+            f"the function or an argument cannot be sent to workers: {error}",
+            "create such an object within the function, or give what it is made of",
+        ) from error
     # The path first, in a separate pickle: unpickling the rest may import modules from it.
-    return pickle.dumps((sys.path, portable.dumps((func, tuple(args), dict(kwargs)))))
+    return pickle.dumps((sys.path, pickled))
 
 
 def run_in_background(
