@@ -81,8 +81,8 @@ ABOVE_THE_MODELS = (
     *(
         f"control/launcher/{room}"
         for room in (
-            *("agents", "arguments.py", "call.py", "configuration", "daemon", "discovery", "doctor", "failure", "function.py"),
-            *("host_setup", "job", "output", "plan", "ship", "start", "supervise", "targets"),
+            *("agents", "arguments.py", "call.py", "configuration", "daemon", "discovery", "doctor", "failure"),
+            *("function.py", "host_setup", "job", "output", "plan", "ship", "start", "supervise", "targets"),
         )
     ),
 )
