@@ -41,9 +41,10 @@ from farandole.control.queue.store import QueueStore, StoreError
 from farandole.control.queue.transitions import observed
 from farandole.control.queue.views import cluster_of, view_of
 from farandole.control.scheduler.account import Account
-from farandole.control.scheduler.cluster import Allocation
+from farandole.control.scheduler.cluster import Allocation, Cluster, Node
 from farandole.control.scheduler.handover import next_slots
 from farandole.control.scheduler.job import Decision
+from farandole.control.scheduler.policies import make_policy
 
 ME = Owner(os.geteuid(), os.getegid(), "me")
 
@@ -111,15 +112,22 @@ def test_elastic_job_with_one_worker_is_restarted_to_move() -> None:
 
 def test_job_that_has_room_only_with_a_lost_host_waits_for_it() -> None:
     waiting = job("2", {}, phase=Phase.WAITING)
-    decision = Decision({}, {"a": "can never start: it needs 2 slots of one type, and no type has more than 1"})
-    both = hosts("h1:1,h2:1")
-    lost = (msgspec.structs.replace(both[0], up=False), both[1])
+    h1, h2 = hosts("h1:1,h2:1")
+    short = "it needs 2 slots of one type, and no type has more than 1"
     for known, reason in (
-        (both, "can never start: it needs 2 slots of one type, and no type has more than 1"),
-        (lost, "waits for h1, which cannot take work now: it needs 2 slots of one type, and no type has more than 1"),
+        ((h1,), f"can never start: {short}"),
+        ((msgspec.structs.replace(h1, up=False), h2), f"waits for h1, which cannot take work now: {short}"),
+        ((msgspec.structs.replace(h1, draining=True), h2), f"waits for h1, which cannot take work now: {short}"),
     ):
-        after = turn({"a": waiting}, known, QueueSettings(), {}, lambda *_: decision, 20.0)
+        after = turn({"a": waiting}, known, QueueSettings(), {}, make_policy("easy").decide, 20.0)
         assert after.reasons["a"] == reason
+
+
+def test_slots_of_a_draining_host_are_away_unless_a_job_keeps_them() -> None:
+    stays = job("2", {"h1": 2})
+    (h1,) = hosts("h1:4")
+    cluster = cluster_of([msgspec.structs.replace(h1, draining=True)], [stays])
+    assert cluster == Cluster((Node("h1", h1.type, 2),), (Node("h1", h1.type, 2),))
 
 
 def test_policies_see_time_of_restart() -> None:

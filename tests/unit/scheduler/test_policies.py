@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from schedules import given, view
 
-from farandole.control.scheduler.cluster import Allocation, parse_cluster
+from farandole.control.scheduler.cluster import Allocation, Cluster, Node, parse_cluster
 from farandole.control.scheduler.errors import ClusterError, SchedulerError, UnknownPolicyError
 from farandole.control.scheduler.job import Decision, PolicyJob
 from farandole.control.scheduler.policies import POLICIES, describe, make_policy
@@ -162,6 +162,18 @@ def test_job_that_keeps_its_size_keeps_its_nodes() -> None:
 
 def test_job_that_can_never_start_gets_reason() -> None:
     assert decide("easy", [view("huge", 9)]).reasons["huge"].startswith("can never start: it needs 9 slots")
+
+
+@pytest.mark.parametrize("policy", ["easy", "adaptive"])
+def test_job_waits_for_nodes_that_are_away_if_it_has_room_only_with_them(policy: str) -> None:
+    away = (Node("other-0", "other", 1), Node("slot-2", "slot", 2), Node("slot-1", "slot", 3))
+    cluster = Cluster((Node("slot-0", "slot", 4), Node("slot-1", "slot", 1)), away)
+    decision = make_policy(policy).decide(cluster, [view("large", 10), view("huge", 11)], 100.0)
+    short = "slots of one type, and no type has more than 5"
+    assert decision.reasons == {
+        "large": f"waits for slot-2, slot-1, which cannot take work now: it needs 10 {short}",
+        "huge": f"can never start: it needs 11 {short}",
+    }
 
 
 @pytest.mark.parametrize("name", [name for name, row in POLICIES.items() if row.parts])

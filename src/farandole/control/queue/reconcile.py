@@ -39,7 +39,6 @@ from farandole.control.queue.views import average_durations, cluster_of, have_sa
 from farandole.control.scheduler.cluster import Cluster
 from farandole.control.scheduler.handover import Holder, Standing, next_slots
 from farandole.control.scheduler.job import Decision, PolicyJob, TrainingReport
-from farandole.control.scheduler.room import NEVER
 
 Facts = Mapping[str, AttemptFact]
 """The observed attempts, by job name."""
@@ -94,8 +93,7 @@ def turn(
     reasons: dict[str, str] = {}
     if standing is not None:
         after, waits = _carry_out(after, standing, hosts, facts, now)
-        decided = {name: _for_now(reason, hosts) for name, reason in standing.decision.reasons.items()}
-        reasons = {**decided, **waits}
+        reasons = {**standing.decision.reasons, **waits}
     else:
         why = "all hosts that answer are being drained" if any(host.up for host in hosts) else "no host can be reached"
         reasons = {name: f"waits: {why}" for name, job in after.items() if job.phase is Phase.WAITING}
@@ -116,14 +114,6 @@ def turn(
     if standing is not None:
         actions += _batches(after, standing, facts)
     return Turn(after, actions, events, reasons, standing)
-
-
-def _for_now(reason: str, hosts: Sequence[QueueHost]) -> str:
-    """Return a policy's reason as it is for users. A policy knows only the hosts that can take work now."""
-    away = [host.name for host in hosts if not host.up or host.draining]
-    if not away:
-        return reason
-    return reason.replace(NEVER, f"waits for {', '.join(away)}, which cannot take work now: ")
 
 
 NEW = NOTHING_SEEN

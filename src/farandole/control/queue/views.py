@@ -16,18 +16,19 @@ AverageDurations = Mapping[str, float]
 
 
 def cluster_of(hosts: Sequence[QueueHost], jobs: Iterable[QueueJob]) -> Cluster:
-    """Return the usable hosts. A draining host has only the slots of jobs there that cannot move."""
+    """Return the hosts as nodes. Of a draining host, only the slots of jobs there that cannot move are not away."""
     kept: dict[str, int] = {}
     for job in jobs:
         if job.has_slots and not job.spec.is_elastic:
-            for host, number in job.slots.items():
-                kept[host] = kept.get(host, 0) + number
-    nodes = [
-        Node(host.name, host.type, min(host.slots, kept.get(host.name, 0)) if host.draining else host.slots)
-        for host in hosts
-        if host.up
-    ]
-    return Cluster(tuple(node for node in nodes if node.slots))
+            for name, number in job.slots.items():
+                kept[name] = kept.get(name, 0) + number
+    nodes: list[Node] = []
+    away: list[Node] = []
+    for host in hosts:
+        usable = 0 if not host.up else min(host.slots, kept.get(host.name, 0)) if host.draining else host.slots
+        nodes.append(Node(host.name, host.type, usable))
+        away.append(Node(host.name, host.type, host.slots - usable))
+    return Cluster(tuple(node for node in nodes if node.slots), tuple(node for node in away if node.slots))
 
 
 def view_of(

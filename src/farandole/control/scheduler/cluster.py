@@ -49,6 +49,8 @@ class Cluster:
     """Nodes in a fixed order; an allocation refers to them by their indices."""
 
     nodes: tuple[Node, ...]
+    away: tuple[Node, ...] = ()
+    """Nodes, and parts of nodes, that cannot take work now but may do so later. They have no indices."""
 
     @cached_property
     def types(self) -> tuple[str, ...]:
@@ -75,6 +77,14 @@ class Cluster:
         return {
             type_: tuple(index for index, node in enumerate(self.nodes) if node.type == type_) for type_ in self.types
         }
+
+    def with_away(self, type_: str) -> Cluster:
+        """Return the nodes of a type as they are when none of them is away."""
+        slots: dict[str, int] = {}
+        for node in (*self.nodes, *self.away):
+            if node.type == type_:
+                slots[node.name] = slots.get(node.name, 0) + node.slots
+        return Cluster(tuple(Node(name, type_, number) for name, number in slots.items()))
 
     def by_name(self, allocation: Allocation) -> dict[str, int]:
         """Return the slots of an allocation by the names of its nodes."""

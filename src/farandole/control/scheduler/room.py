@@ -9,8 +9,8 @@ from farandole.control.scheduler.cluster import Cluster
 from farandole.control.scheduler.job import PolicyJob
 from farandole.control.scheduler.rules import Queue, Rules
 
-NEVER = "can never start: "
-"""The beginning of a reason for which no decision on the same nodes can ever start a job."""
+# The most nodes that a reason names.
+_MOST_NAMED = 5
 
 
 class Grant(NamedTuple):
@@ -54,8 +54,9 @@ class Room:
     ) -> None:
         self.kept = kept
         self.free = dict(free)
-        self.largest = max(cluster.slots_of.values())
+        self.largest = _largest(cluster)
         self.total = cluster.slots
+        self._cluster = cluster
         self._rules = rules
         self._sizing = sizing
         self._limited: dict[str, int] = {
@@ -115,15 +116,37 @@ class Room:
     def why_not(self, job: PolicyJob) -> str:
         """Return why a job has no choice."""
         if self._sizing(job, self.largest) == 0:
-            return never_fits(job, self.largest)
+            return why_too_large(job, self._cluster, lambda cluster: self._sizing(job, _largest(cluster)) > 0)
         if self._sizing(job, self.allowed(job)) == 0:
             return f"waits: queue {job.queue} has reached its limit"
         return f"waits: {self.total_free} of {self.total} slots are free, it needs {job.slots}"
 
 
-def never_fits(job: PolicyJob, largest: int) -> str:
-    """Return the reason why a job that needs more slots than any type has can never start."""
-    return f"{NEVER}it needs {job.min_slots} slots of one type, and no type has more than {largest}"
+def _largest(cluster: Cluster) -> int:
+    """Return the largest number of slots of one type."""
+    return max(cluster.slots_of.values())
+
+
+def why_too_large(job: PolicyJob, cluster: Cluster, fits: Callable[[Cluster], bool]) -> str:
+    """Return the reason of a job that needs more slots than any type has; `fits` is that of `why_no_size`."""
+    why = f"it needs {job.min_slots} slots of one type, and no type has more than {_largest(cluster)}"
+    return why_no_size(cluster, fits, why)
+
+
+def why_no_size(cluster: Cluster, fits: Callable[[Cluster], bool], why: str) -> str:
+    """Return the reason of a job that could not start even if all slots were free.
+
+    Args:
+        cluster: all nodes.
+        fits: returns whether the job could start on a cluster whose slots are all free.
+        why: what is missing on the nodes that can take work now.
+    """
+    later = [type_ for type_ in {node.type for node in cluster.away} if fits(cluster.with_away(type_))]
+    names = [node.name for node in cluster.away if node.type in later]
+    if not names:
+        return f"can never start: {why}"
+    named = ", ".join(names[:_MOST_NAMED]) + (f" and {len(names) - _MOST_NAMED} more" if names[_MOST_NAMED:] else "")
+    return f"waits for {named}, which cannot take work now: {why}"
 
 
 def lineage(queue: str, rules: Rules) -> Iterator[str]:

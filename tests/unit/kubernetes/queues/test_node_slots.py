@@ -80,6 +80,21 @@ def test_cordoned_node_has_no_slots_and_running_jobs_keep_theirs() -> None:
     assert namespace.has() == {"first": 4, "second": 1}
 
 
+@pytest.mark.parametrize("lost", [False, True], ids=["cordoned", "lost"])
+def test_job_waits_for_a_node_that_accepts_no_pods_now(lost: bool) -> None:
+    namespace = team(node("a", gpu="2"), node("b", ready=not lost, gpu="2"))
+    namespace.nodes[1]["spec"]["unschedulable"] = not lost
+    namespace.submit("first", workers=4, queue="main")
+    namespace.submit("second", workers=5, queue="main")
+    namespace.settle()
+    short = "slots of one type, and no type has more than 2"
+    assert namespace.reason("first") == f"waits for b, which cannot take work now: it needs 4 {short}"
+    assert namespace.reason("second") == f"can never start: it needs 5 {short}"
+    namespace.nodes[1] = node("b", gpu="2")
+    namespace.settle()
+    assert namespace.has() == {"first": 4}
+
+
 def test_jobs_wait_and_keep_slots_until_nodes_are_known() -> None:
     namespace = team(node("a", gpu="2"))
     namespace.submit("first", workers=2, queue="main")

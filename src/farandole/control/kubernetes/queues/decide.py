@@ -67,6 +67,7 @@ def _decide(tree: Tree, forest: Forest, jobs: Sequence[QueuedJob], now: float, b
         tree.root,
         tuple(sorted(tree.queues.items(), key=lambda item: item[0])),
         tree.nodes,
+        tree.away,
         tuple((job.name, job.submitted, job.step, job.spec) for job in jobs),
     )
     if before is not None and before.holds(key, now):
@@ -77,6 +78,7 @@ def _decide(tree: Tree, forest: Forest, jobs: Sequence[QueuedJob], now: float, b
     has: Mapping[str, Allocation] = {}
     if tree.nodes:
         cluster, has = node_slots.seat(tree.nodes, jobs)
+        cluster = replace(cluster, away=tree.away)
     if not jobs:
         return Standing(key, Decision({}, {}), cluster)
     views = [view_of(job, tree, forest.priority(job.queue), has.get(job.name)) for job in jobs]

@@ -17,23 +17,24 @@ SLOT = "slot"
 _ELSEWHERE = "elsewhere"
 
 
-def count(nodes: Iterable[Object], resource: str, of_slot: Decimal, labels: Mapping[str, str]) -> tuple[Node, ...]:
-    """Return the nodes that accept pods and have a resource, with their numbers of slots.
+def count(nodes: Iterable[Object], resource: str, of_slot: Decimal, labels: Mapping[str, str]) -> Cluster:
+    """Return the nodes that have a resource, with their numbers of slots. Those that accept no pods now are away.
 
     Args:
         nodes: the cluster's nodes, in the form of the API.
         of_slot: amount of the resource for each slot.
         labels: labels that a node must have.
     """
-    found = []
+    found: list[Node] = []
+    away: list[Node] = []
     for node in sorted(nodes, key=lambda node: str(node["metadata"]["name"])):
         given = node["metadata"].get("labels") or {}
-        if not _accepts_pods(node) or any(given.get(name) != value for name, value in labels.items()):
+        if any(given.get(name) != value for name, value in labels.items()):
             continue
         slots = int(resources.amount((node.get("status") or {}).get("allocatable"), resource) // of_slot)
         if slots > 0:
-            found.append(Node(str(node["metadata"]["name"]), SLOT, slots))
-    return tuple(found)
+            (found if _accepts_pods(node) else away).append(Node(str(node["metadata"]["name"]), SLOT, slots))
+    return Cluster(tuple(found), tuple(away))
 
 
 def _accepts_pods(node: Object) -> bool:

@@ -54,6 +54,8 @@ class Tree:
     rules: Rules
     nodes: tuple[Node, ...] = ()
     """The nodes with their slots; empty if the nodes of pods are unknown."""
+    away: tuple[Node, ...] = ()
+    """Nodes that accept no pods now."""
 
     def cluster_of(self, slots: int) -> Cluster:
         """Return slots in the policies' form. The cluster's own scheduler chooses the nodes of pods."""
@@ -171,11 +173,11 @@ def _root(name: str, specs: Mapping[str, QueueSpec]) -> QueueSpec | tuple[str]:
 
 def _tree(root: str, queues: Mapping[str, QueueSpec], nodes: Sequence[Object]) -> Tree:
     top = queues[root]
-    counted = node_slots.count(nodes, top.resource, top.of_slot, top.labels) if top.resource else ()
+    counted = node_slots.count(nodes, top.resource, top.of_slot, top.labels) if top.resource else Cluster(())
     if top.resource:
-        top = replace(top, slots=sum(node.slots for node in counted))
+        top = replace(top, slots=counted.slots)
         queues = {**queues, root: top}
-    return Tree(top, queues, Rules(top.quantum, top.ageing, queues, top.round), counted)
+    return Tree(top, queues, Rules(top.quantum, top.ageing, queues, top.round), counted.nodes, counted.away)
 
 
 def _nodes_fault(tree: Tree) -> str:

@@ -33,7 +33,7 @@ from farandole.control.scheduler.job import Decision, PolicyJob
 from farandole.control.scheduler.jobs import by_submission
 from farandole.control.scheduler.placement import pack
 from farandole.control.scheduler.placement.by_node import Place
-from farandole.control.scheduler.room import NEVER, never_fits
+from farandole.control.scheduler.room import why_no_size, why_too_large
 from farandole.control.scheduler.rules import Rules
 
 _GROWTH = 4
@@ -190,7 +190,7 @@ class Adaptive:
             otherwise = f"the {cluster.slots} slots are worth more to {others}"
             reasons[job.name] = f"waits: {why_waits(job, used, rules) or otherwise}"
             if job.name not in offered:
-                reasons[job.name] = _why_never(job, cluster)
+                reasons[job.name] = self._why_no_size(job, cluster)
         for job, candidate in sized:
             reasons[job.name] = f"has {candidate.slots} slots of {candidate.type}"
             if job.name in speedups:
@@ -245,6 +245,17 @@ class Adaptive:
                 rates |= zip(mine, self._models[job.name].goodputs(type_, layouts, job.batch), strict=True)
         return {candidate: rate for candidate, rate in rates.items() if rate > 0}
 
+    def _why_no_size(self, job: PolicyJob, cluster: Cluster) -> str:
+        """Return why a job has no candidate size."""
+
+        def fits(other: Cluster) -> bool:
+            return bool(self._rates(other, job, _candidates(other, job)))
+
+        if job.min_slots > max(cluster.slots_of.values()):
+            return why_too_large(job, cluster, fits)
+        why = f"its batch cannot be split over {job.min_slots} workers on any type of node"
+        return why_no_size(cluster, fits, why)
+
     def _remaining(self, job: PolicyJob, one: float, now: float) -> float:
         """Return the remaining progress of a job."""
         if job.report is None:
@@ -259,14 +270,6 @@ class Adaptive:
 def _row_numbers(job: int, rows: Sequence[Row]) -> tuple[int, ...]:
     """Return the indices of the limits and quotas that a job counts towards."""
     return tuple(number for number, row in enumerate(rows) if job in row.jobs)
-
-
-def _why_never(job: PolicyJob, cluster: Cluster) -> str:
-    """Return why a job has no candidate size."""
-    largest = max(cluster.slots_of.values())
-    if job.min_slots > largest:
-        return never_fits(job, largest)
-    return f"{NEVER}its batch cannot be split over {job.min_slots} workers on any type of node"
 
 
 def _candidates(cluster: Cluster, job: PolicyJob) -> Iterator[Candidate]:
