@@ -408,6 +408,41 @@ def test_works_and_futures(groups: Any, size: int) -> None:
     groups.run(size, _works)
 
 
+def _many_in_flight() -> None:
+    """Begin more calls than there are names, before another rank begins any."""
+    import torch
+    import torch.distributed as dist
+
+    rank, size = dist.get_rank(), dist.get_world_size()
+    store = dist.distributed_c10d._get_default_store()
+    count = (1 << 14) + 1
+    if rank != 0:
+        store.wait(["all collectives of rank 0 have begun"])
+    tensors = [torch.tensor([number]) for number in range(count)]
+    works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+    if rank == 0:
+        store.set("all collectives of rank 0 have begun", "")
+    for work in works:
+        work.wait()
+    assert torch.cat(tensors).tolist() == [number * size for number in range(count)]
+
+    if rank == 0:
+        works = [dist.isend(tensor, 1) for tensor in tensors]
+        store.set("all transfers of rank 0 have begun", "")
+        for work in works:
+            work.wait()
+    elif rank == 1:
+        store.wait(["all transfers of rank 0 have begun"])
+        received = [torch.empty(1, dtype=torch.int64) for _ in tensors]
+        for work in [dist.irecv(tensor, 0) for tensor in received]:
+            work.wait()
+        assert torch.cat(received).tolist() == [number * size for number in range(count)]
+
+
+def test_call_does_not_wait_for_earlier_calls(groups: Any) -> None:
+    groups.run(2, _many_in_flight)
+
+
 @pytest.mark.parametrize("size", [2, 3])
 def test_coalescing(groups: Any, size: int) -> None:
     groups.run(size, _coalesced)

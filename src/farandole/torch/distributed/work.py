@@ -41,7 +41,6 @@ class Terms:
     Attributes:
         label: the name that messages use for it.
         seconds: the time limit in seconds.
-        number: its place in the order of the group's collectives, or of such transfers.
         rank: this process's rank in the group.
         transfer: whether the call is between only two members of the group.
         source_rank: the member that sent a received tensor.
@@ -49,7 +48,6 @@ class Terms:
 
     label: str
     seconds: float
-    number: int
     rank: int
     transfer: bool = False
     source_rank: int = -1
@@ -180,11 +178,6 @@ class Work(dist.Work):
         reason = f"rank {self._terms.rank} has waited {waited:.1f} s for {self._terms.label} which is over its timeout"
         with contextlib.suppress(FarandoleError):  # The world may have ended just now.
             self._engine.revoke(-1, reason)
-
-    @property
-    def number(self) -> int:
-        """Its place in the order of the group's collectives, or of transfers of one sender, receiver and tag."""
-        return self._terms.number
 
     # --- queries -------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,8 @@
 
 Members match their calls by order, as c10d requires. So requests are named by a number that counts the group's
 collectives of all kinds: members that make different calls with the same number get an error with this reason.
-Transfers are counted for each sender, receiver and tag.
+Transfers are counted for each sender, receiver and tag. The names recur, so that the engine's response cache stays
+small; a request whose name is in flight waits in the engine.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter, OrderedDict, deque
+from itertools import islice
 
 import torch.distributed as dist
 
@@ -19,13 +21,9 @@ from farandole.errors import FarandoleError, InvalidRequestError
 from farandole.torch.distributed.calls import Call, check_same
 from farandole.torch.distributed.work import Completer, Terms, Work, failure
 from farandole.worker.core.engine import WAIT_SLICE_SECONDS, Engine
-from farandole.worker.core.request import make_request
+from farandole.worker.core.request import RECURRING_NAMES, make_request
 from farandole.worker.core.submission import Submission
 
-# Names recur after this number of calls, so that the engine's response cache stays small. More calls than that are
-# never in flight: the next one waits for the oldest.
-COLLECTIVE_NAMES = 1 << 14
-TRANSFER_NAMES = 1 << 14
 LEAVE_SECONDS = 5.0
 
 
@@ -55,20 +53,20 @@ class WorksInFlight:
         self._transfer_numbers: Counter[tuple[int, int, int]] = Counter()
         # In order; the works hold their tensors, which the engine uses whether or not the user holds the work.
         self._collectives: deque[Work] = deque()
-        self._transfers: dict[Work, None] = {}
+        self._transfers: OrderedDict[Work, None] = OrderedDict()
         self._closed = False
 
     def begin(self, call: Call, seconds: float) -> Work:
         """Submit a collective, with a time limit."""
         with self._lock:
             number = self.number
-            self._prepare(call.label, number + len(call.requests))
+            self._prepare(call.label)
             for offset, request in enumerate(call.requests):
-                request.name = f"collective {(number + offset) % COLLECTIVE_NAMES}".encode()
+                request.name = f"collective {(number + offset) % RECURRING_NAMES}".encode()
             submission = self._submit(call)
             self.number += len(call.requests)
             title = f"{call.label}, collective number {number} of {self._label},"
-            terms = Terms(title, seconds, number, self._rank)
+            terms = Terms(title, seconds, self._rank)
             work = Work(self._engine, submission, call, terms, self._completer, self._forget_collectives)
             self._collectives.append(work)
         return work
@@ -79,11 +77,11 @@ class WorksInFlight:
         with self._lock:
             self._prepare(call.label)
             number = self._transfer_numbers[path]
-            call.requests[0].name = f"{source} to {destination}, tag {tag}, number {number % TRANSFER_NAMES}".encode()
+            call.requests[0].name = f"{source} to {destination}, tag {tag}, number {number % RECURRING_NAMES}".encode()
             submission = self._submit(call)
             self._transfer_numbers[path] += 1
             title = f"{call.label} of tensor number {number} from rank {source} to {destination} in {self._label}"
-            terms = Terms(title, seconds, number, self._rank, transfer=True, source_rank=source)
+            terms = Terms(title, seconds, self._rank, transfer=True, source_rank=source)
             work = Work(self._engine, submission, call, terms, self._completer, self._forget_transfer)
             self._transfers[work] = None
         return work
@@ -129,18 +127,17 @@ class WorksInFlight:
 
     # --- one call --------------------------------------------------------------------------------------------------
 
-    def _prepare(self, label: str, next_number: int = 0) -> None:
-        """Drop works that are over, and wait for the oldest if there are not enough names."""
+    def _prepare(self, label: str) -> None:
+        """Check that calls are still possible, and drop works that are over although nobody has waited for them."""
         if self._closed:
             raise dist.DistBackendError(f"{label}: {self._label} has been destroyed in this process.")
-        for transfer in list(self._transfers):
-            if transfer.is_completed() or len(self._transfers) >= TRANSFER_NAMES:
+        # They end in any order. With two for each new one, none stays for long, at a cost that never grows.
+        for transfer in list(islice(self._transfers, 2)):
+            self._transfers.move_to_end(transfer)
+            if transfer.is_completed():
                 transfer.settle()
                 self._forget_transfer(transfer)
-        while self._collectives:
-            oldest = self._collectives[0]
-            if not oldest.is_completed() and next_number - oldest.number <= COLLECTIVE_NAMES:
-                break
+        while self._collectives and (oldest := self._collectives[0]).is_completed():
             oldest.settle()
             # Here too: the thread that saw its end may wait for this lock to do so.
             self._forget_collectives(oldest)
@@ -150,6 +147,7 @@ class WorksInFlight:
             return None
         check_same("be on one device", [tensor.device for tensor in call.kept])
         submission = Submission(call.requests)
+        submission.make_in_turn()
         try:
             self._engine.submit(submission)
         except InvalidRequestError:
