@@ -12,14 +12,16 @@ their initial values are not known.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import torch
 
+from farandole.errors import InvalidRequestError
 from farandole.torch.naming import check_optimizer
 from farandole.torch.objects import broadcast_object
-from farandole.torch.parameters import broadcast_tensors
+from farandole.torch.parameters import all_if_different, broadcast_tensors
 from farandole.torch.skeleton import take_apart
 from farandole.worker.core.basics import current
 from farandole.worker.core.group import ProcessSet, global_process_set
@@ -37,13 +39,15 @@ def broadcast_optimizer_state(
     and parameters without a gradient get one of zeros.
 
     Args:
-        optimizer: a plain or distributed optimizer, with parameters of the same shapes on all ranks.
+        optimizer: a plain or distributed optimizer, of the same class and with parameters of the same shapes on all
+            ranks.
         root_rank: the rank, in the world, whose state is sent.
         model: the model of the parameters, which shows which of them have sparse gradients.
         process_set: the ranks that take part; no-op on others.
 
     Raises:
-        ValueError: the argument is not an optimizer, or the optimizers have different groups or parameters.
+        ValueError: the argument is not an optimizer, or the optimizers differ in class, groups or parameters. Then it
+            is raised on all ranks, before anything has changed.
         HorovodInternalError: a worker was lost.
     """
     check_optimizer(optimizer, "broadcast_optimizer_state")
@@ -51,6 +55,7 @@ def broadcast_optimizer_state(
     session.group_of(process_set, "broadcast_optimizer_state")
     if not process_set.included() or session.only_arrived:
         return
+    _check_same_optimizers(optimizer, process_set)
     is_root = session.world.rank == root_rank
     if not any(optimizer.state.values()):
         _give_gradients(optimizer, model)
@@ -65,6 +70,32 @@ def broadcast_optimizer_state(
     broadcast_tensors(named, root_rank, process_set)
     if not is_root:
         load_in_place(optimizer, skeleton.with_tensors(tensors))
+
+
+def _check_same_optimizers(optimizer: torch.optim.Optimizer, process_set: ProcessSet) -> None:
+    everyone = all_if_different(list(_described(optimizer)), "broadcast_optimizer_state", process_set)
+    for rank, theirs in zip(process_set.ranks, everyone, strict=False):
+        # Numbers come before what they count, so the first difference is at a place that both have.
+        for first, other in zip(everyone[0], theirs, strict=False):
+            if first != other:
+                raise InvalidRequestError(
+                    f"broadcast_optimizer_state() got different optimizers: rank {process_set.ranks[0]} has {first}, "
+                    f"and rank {rank} has {other}. Make the same optimizer, for the same model, on all ranks."
+                )
+
+
+def _described(optimizer: torch.optim.Optimizer) -> Iterator[str]:
+    """Yield what must be the same on all ranks."""
+    kind = next(kind for kind in type(optimizer).__mro__ if not _is_ours(kind))
+    yield f"{kind.__name__} with {_counted(len(optimizer.param_groups), 'group')}"
+    for number, group in enumerate(optimizer.param_groups):
+        yield f"{_counted(len(group['params']), 'parameter')} in group {number}"
+        for place, parameter in enumerate(group["params"]):
+            yield f"shape {list(parameter.shape)} of parameter {place} in group {number}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 # --- the first state -------------------------------------------------------------------------------------------

@@ -75,10 +75,9 @@ def _check_same_names(names: Sequence[str], process_set: ProcessSet) -> None:
     Raises:
         MismatchError: the names differ; raised on all ranks.
     """
-    digest = hashlib.sha256("\0".join(names).encode()).digest()
-    if len(set(allgather_object(digest, "broadcast_parameters.digest", process_set))) == 1:
+    everyone = all_if_different(names, "broadcast_parameters", process_set)
+    if not everyone:
         return
-    everyone = allgather_object(list(names), "broadcast_parameters.names", process_set)
     shared = set(everyone[0]).intersection(*everyone)
     alone = {rank: sorted(set(theirs) - shared) for rank, theirs in zip(process_set.ranks, everyone, strict=True)}
     texts = [f"rank {rank} has {_some(extra)}, which not all ranks have" for rank, extra in alone.items() if extra]
@@ -86,6 +85,14 @@ def _check_same_names(names: Sequence[str], process_set: ProcessSet) -> None:
         "broadcast_parameters() got different parameters on different ranks: "
         f"{'; '.join(texts) or 'the same ones in different orders'}. Build the same model on all ranks."
     )
+
+
+def all_if_different(texts: Sequence[str], name: str, process_set: ProcessSet) -> list[list[str]]:
+    """Return the texts of each rank, on all ranks, if they differ; otherwise an empty list. A collective."""
+    digest = hashlib.sha256("\0".join(texts).encode()).digest()
+    if len(set(allgather_object(digest, f"{name}.digest", process_set))) == 1:
+        return []
+    return allgather_object(list(texts), f"{name}.texts", process_set)
 
 
 def _some(names: Sequence[str]) -> str:

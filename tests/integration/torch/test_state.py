@@ -347,18 +347,41 @@ def test_sparse_gradients_stay_sparse(worlds):
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_different_optimizers_are_an_error(worlds):
+@pytest.mark.parametrize(
+    ("difference", "message"),
+    [
+        ("kind", "rank 0 has SGD with 1 group, and rank 1 has Adam with 1 group"),
+        ("groups", "rank 0 has SGD with 1 group, and rank 1 has SGD with 2 groups"),
+        ("parameters", "rank 0 has 2 parameters in group 0, and rank 1 has 1 parameter in"),
+        ("shapes", "rank 0 has shape [1, 2] of parameter 0 in group 0, and rank 1 has shape [1, 3]"),
+    ],
+)
+def test_different_optimizers_are_an_error_on_all_ranks(worlds, difference, message):
+    def body(difference, message):
+        other = difference if hvd.rank() == 1 else ""
+        model = torch.nn.Linear(3 if other == "shapes" else 2, 1)
+        parameters = [model.weight, model.bias][: 1 if other == "parameters" else 2]
+        groups = [{"params": [parameter]} for parameter in parameters] if other == "groups" else parameters
+        kind = torch.optim.Adam if other == "kind" else torch.optim.SGD
+        optimizer = kind(groups, lr=0.1 * (hvd.rank() + 1))
+        for root in (0, 1):
+            with pytest.raises(ValueError) as failure:
+                hvd.broadcast_optimizer_state(optimizer, root_rank=root)
+            assert message in str(failure.value) and "on all ranks" in str(failure.value)
+        assert not optimizer.state and optimizer.param_groups[0]["lr"] == 0.1 * (hvd.rank() + 1)
+        assert model.weight.grad is None
+
+    worlds.run(2, body, difference, message)
+
+
+def test_plain_and_distributed_optimizers_of_one_kind_are_alike(worlds):
     def body():
         model = torch.nn.Linear(2, 1)
-        parameters = [model.weight, model.bias]
-        groups = parameters if hvd.rank() == 0 else [{"params": [parameter]} for parameter in parameters]
-        optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9)
-        try:
-            hvd.broadcast_optimizer_state(optimizer, root_rank=0)
-        except ValueError as error:
-            assert hvd.rank() == 1 and "different number of parameter groups" in str(error)
-        else:
-            assert hvd.rank() == 0
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * (hvd.rank() + 1), momentum=0.9)
+        if hvd.rank() == 1:
+            optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
+        hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+        assert optimizer.param_groups[0]["lr"] == 0.1
 
     worlds.run(2, body)
 
