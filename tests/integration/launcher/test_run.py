@@ -26,6 +26,28 @@ def errors(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("error: ")]
 
 
+@pytest.mark.parametrize(
+    ("options", "message", "hint"),
+    [
+        (["--network", "lo,nosuch0"], "no network interface or address of this machine matches nosuch0", "--network"),
+        (["--tuning", "nosuch.json"], "the results of autotuning cannot be read: ", "--autotune"),
+    ],
+)
+def test_mistakes_in_options_are_refused_before_workers_start(
+    start: Callable[..., Any], tmp_path: Path, options: list[str], message: str, hint: str
+) -> None:
+    code, _, err = start("tell('begun')", 2, *options).finish()
+    assert code == 2
+    assert errors(err) and errors(err)[0].startswith(f"error: {message}") and hint in err
+    assert not (tmp_path / "begun").exists()
+
+
+def test_correct_networks_and_missing_results_that_autotuning_will_write_are_accepted(
+    start: Callable[..., Any],
+) -> None:
+    assert start("", 1, "--network", "lo,127.0.0.0/8", "--tuning", "new.json", "--autotune").finish()[0] == 0
+
+
 def test_workers_meet_and_print(start: Callable[..., Any]) -> None:
     code, out, err = start(MEET + "print(world.generation, world.rank, *world.contacts)", 2).finish()
     assert code == 0

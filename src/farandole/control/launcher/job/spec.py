@@ -7,12 +7,14 @@ The launcher makes its plan from a launch. `from_job` creates launches from desc
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from farandole.base.settings.table import SETTINGS
+from farandole.base.wire.interfaces import every_address, list_addresses, pick
 from farandole.control.agent.command_check import what_is_wrong
 from farandole.control.launcher.job.dialed_hosts import DialedHosts
 from farandole.control.launcher.job.elastic import Elastic
@@ -134,6 +136,43 @@ def check_command(command: Sequence[str], directory: str, environment: Mapping[s
     wrong = what_is_wrong(command, directory, environment)
     if wrong is not None:
         raise SpecError(*wrong)
+
+
+def check_network(networks: Sequence[str]) -> None:
+    """Check the networks of a job whose workers are all on this machine and do not use them.
+
+    Raises:
+        SpecError: one of them is neither an interface nor an address here, so it is probably misspelled.
+    """
+    found = every_address()
+    for network in networks:
+        if not pick(found, [network]):
+            raise SpecError(
+                f"no network interface or address of this machine matches {network}; "
+                f"there are: {list_addresses(found)}",
+                "correct --network, or omit it: on one machine, workers need no network",
+            )
+
+
+def check_tuning(spec: LaunchSpec, directory: str, environment: Mapping[str, str]) -> None:
+    """Check that this machine, on which rank 0 runs, has the file of --tuning.
+
+    Raises:
+        SpecError: it cannot be read, and autotuning will not write it.
+    """
+    known = {**environment, **read_exports(spec.exports, environment)}
+    if spec.settings.get("autotune") or any(known.get(name) for name in SETTINGS["autotune"].variables):
+        return
+    try:
+        with open(os.path.join(directory, spec.settings["tuning"]), "rb"):
+            pass
+    except KeyError:  # There is no --tuning.
+        return
+    except OSError as error:
+        raise SpecError(
+            f"the results of autotuning cannot be read: {error}",
+            "correct the path of --tuning, or add --autotune, which writes this file",
+        ) from None
 
 
 def check_backend(spec: LaunchSpec, launcher: str | None) -> None:

@@ -21,7 +21,7 @@ from farandole.control.launcher.host_setup.host_setup import JobHost
 from farandole.control.launcher.host_setup.prepare import Preparation
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.machine import Machine
-from farandole.control.launcher.job.spec import LaunchSpec, check_command
+from farandole.control.launcher.job.spec import LaunchSpec, check_command, check_network, check_tuning
 from farandole.control.launcher.plan.dry_run import render
 from farandole.control.launcher.plan.environment import master_address
 from farandole.control.launcher.plan.make import hosts_in_use
@@ -76,6 +76,9 @@ async def _launch(context: LaunchContext) -> JobOutcome:
     all_local = all(local for _, local in hosts)
     if all_local:
         check_command(spec.command, machine.directory, machine.environment)
+        check_network(spec.network)
+    if hosts[0][1]:
+        check_tuning(spec, machine.directory, machine.environment)
     # The plan's errors are raised before any host is contacted.
     preparation.plan(Identity(), unknown_sites(hosts, machine))
     if spec.ship and not all_local:
