@@ -91,24 +91,29 @@ SocketMesh::Late& SocketMesh::late(int peer) {
 }
 
 std::vector<int> SocketMesh::take_late() {
-  if (!any_made_.exchange(false, std::memory_order_acquire)) {
+  if (!any_made_.load(std::memory_order_acquire)) {
     return {};
   }
   const base::MutexLock lock(mutex_);
+  any_made_.store(false, std::memory_order_relaxed);
   return std::exchange(made_, {});
 }
 
 // The thread of the late links.
 void SocketMesh::take(int peer, LinkedPeer linked) {
-  PeerLink made = linked.link->finish(peer, *watch_, world_status());
-  watch_->add(peer, std::move(linked.control));
   {
     const base::MutexLock lock(mutex_);
-    late(peer).route = std::move(made.route);
-    late(peer).link.take(std::move(made.link));
+    Late& taken = late(peer);
+    if (!taken.route.empty()) {
+      return;  // it is in use already
+    }
+    PeerLink made = linked.link->finish(peer, *watch_, world_status());
+    watch_->add(peer, std::move(linked.control));
+    taken.route = std::move(made.route);
+    taken.link.take(std::move(made.link));
     made_.push_back(peer);
+    any_made_.store(true, std::memory_order_release);
   }
-  any_made_.store(true, std::memory_order_release);
   doorbell().signal();
 }
 
