@@ -103,10 +103,11 @@ class Backend {
   // `index` kNoRow.
   virtual collective::Choice choose(const collective::Group& group, const Need& need) const = 0;
 
-  // All following collectives belong to this agreed decision. Decisions count from 1.
+  // All following collectives belong to this decision. Decisions count from 1. Called again for the same one, if a job
+  // has been staged for it.
   virtual void begin(uint32_t decision) = 0;
-  // Does what can be done before it is agreed that all members run this job; returns false if there is nothing. The
-  // next job may be another one, whether or not the members run this one.
+  // Does what can be done before it is agreed that all members run this job as the decision that has begun; returns
+  // false if there is nothing. The next job may be another one, whether or not the members run this one.
   virtual bool stage(const collective::Group& group, const collective::Choice& choice,
                      const collective::AllreduceJob& job) = 0;
   // Throws the world's error when it is revoked, at the latest within the failure deadline. In host memory: blocks

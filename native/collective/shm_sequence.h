@@ -8,11 +8,14 @@
 //
 // Data is read where its owner announces it. An announcement is written into one of kWindows *windows*, numbered places
 // in the header of the owner's arena. Windows are used in turn, so that the next piece can be announced while the last
-// one is still being read: algorithms that need two take windows 0 and 1, algorithms that need three take the others.
+// one is still being read: algorithms that need two take windows 0 and 1, and begin with another one in each decision;
+// algorithms that need three take the others.
 //
 // A window that other workers still read is on loan. Before it announces something else, those readers must have passed
-// the sequence number at which they were done with it. That wait is put off until the window is needed again, so that a
-// small collective synchronizes once instead of twice.
+// the sequence number at which they were done with it. That wait is put off until the window is needed again. For small
+// collectives one after another, that is two decisions later. A member that has announced something for the decision in
+// between is done with the one before. So where all wait for all, the readers have long passed that number, and a small
+// collective synchronizes once instead of twice.
 #pragma once
 
 #include <array>
@@ -35,6 +38,8 @@ class ShmSequence {
 
   // Begins the work of this decision. Decisions count from 1.
   void begin(uint32_t decision) noexcept { current_ = static_cast<uint64_t>(decision) << 32; }
+  // The window with which an algorithm that needs two begins in this decision, the same on all members.
+  int first_of_two() const noexcept { return static_cast<int>(current_ >> 32 & 1); }
 
   // Advances the own sequence by one and wakes those of `team` that sleep. Returns the new number.
   uint64_t publish(std::span<const int> team);

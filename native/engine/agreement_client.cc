@@ -240,6 +240,7 @@ bool AgreementClient::try_fast_path(std::unique_ptr<Pending>& pending) {
   }
   // Before staging, which ends with an error when the world does: then it fails with the others.
   Pending& held = fast_path_.hold({std::move(pending), bit, next_number()});
+  runner_->begin(next_number());
   runner_->stage(*core_.group(0), held);
   if (fast_path_.announce()) {
     return true;

@@ -36,7 +36,7 @@ class BucketRunner {
 
   // All following collectives belong to this decision.
   void begin(uint32_t decision);
-  // Does what can be done for an allreduce before all agree.
+  // Does what can be done for an allreduce before all agree on it as the decision that has begun.
   void stage(const collective::Group& group, Pending& pending);
   // If it throws, the requests that did not run are in `unfinished`.
   void run(const collective::Group& group, std::vector<Runnable> runnables,

@@ -22,7 +22,7 @@ void allgather_direct(Context& context, const AllgatherJob& job) {
   const Copy copy{context.knobs, starts.back() + job.bytes.back()};
   std::byte* const output = static_cast<std::byte*>(job.output);
 
-  int window = 0;
+  int window = context.sequence.first_of_two();
   for (size_t from = 0; from < most; from += chunk, window ^= 1) {
     const size_t own = from < job.bytes[me] ? std::min(chunk, job.bytes[me] - from) : 0;
     size_t offset = home ? arena.offset_of(input) + from : 0;

@@ -32,6 +32,7 @@ struct Direct {
         line(transport::kArenaAlignment / element),
         me(in_context.frames.mesh().rank()),
         own(static_cast<size_t>(in_context.group.index)),
+        small_window(in_context.sequence.first_of_two()),
         home(bucket.offset_in(*in_context.frames.mesh().arena(me))),
         reads_tensors(of_job.prescale.is_one()) {
     const size_t bytes = chunk_bytes(context);
@@ -193,9 +194,9 @@ struct Direct {
   }
 
   void place_small() {
-    std::byte* const staged = context.staging.acquire(0);
+    std::byte* const staged = context.staging.acquire(small_window);
     bucket.copy_in(0, bucket.end(), job.dtype, staged);
-    context.sequence.place(0, context.frames.mesh().arena(me)->offset_of(staged));
+    context.sequence.place(small_window, context.frames.mesh().arena(me)->offset_of(staged));
   }
 
   void run_small() {
@@ -206,7 +207,7 @@ struct Direct {
     bucket.for_each_part(0, bucket.end(), [&](size_t i, size_t position, size_t offset, size_t length) {
       inputs.clear();
       for (const int rank : team) {
-        inputs.push_back(context.sequence.data_of(rank, 0) + position * element);
+        inputs.push_back(context.sequence.data_of(rank, small_window) + position * element);
       }
       if (job.pieces[i].output == nullptr) {
         return;  // absent: the result is dropped
@@ -214,7 +215,7 @@ struct Direct {
       void* const output = static_cast<std::byte*>(job.pieces[i].output) + offset * element;
       reduce::reduce_to(job.dtype, job.op, inputs, {&output, 1}, length, job.postscale);
     });
-    context.sequence.lend(0, team, context.sequence.publish(team));
+    context.sequence.lend(small_window, team, context.sequence.publish(team));
   }
 
   Context& context;
@@ -224,7 +225,8 @@ struct Direct {
   const size_t element;
   const size_t line;  // elements in a cache line: slices end at one, so that two members never write the same
   const int me;
-  const size_t own;  // the own place in the team
+  const size_t own;        // the own place in the team
+  const int small_window;  // that of a small tensor
   const std::optional<size_t> home;
   const bool reads_tensors;  // the own tensors can be read as they are
   size_t chunk;              // elements

@@ -33,12 +33,12 @@ class Direct {
   }
 
   void run() {
-    int window = 0;
+    int window = context_.sequence.first_of_two();
     size_t length = head_bytes_;  // of the longest stream, as far as it is known
     for (size_t from = 0; from < length; from += chunk_, window ^= 1) {
       offer(from, window);
       if (from == 0) {
-        length = read_counts();
+        length = read_counts(window);
         place_parts();
       }
       for (size_t distance = 1; distance < team_.size(); ++distance) {
@@ -86,13 +86,14 @@ class Direct {
     context_.sequence.wait_for(team_, context_.sequence.publish_at(team_, window, arena.offset_of(staged)));
   }
 
-  // The counts of all members, in the first chunks. Gives the length of the longest stream.
-  size_t read_counts() {
+  // The counts of all members, in the first chunks, which this window announces. Gives the length of the longest
+  // stream.
+  size_t read_counts(int window) {
     size_t longest = 0;
     for (size_t k = 0; k < team_.size(); ++k) {
       if (k != me_) {
         rows_[k].resize(team_.size());
-        std::memcpy(rows_[k].data(), context_.sequence.data_of(team_[k], 0), counts_bytes_);
+        std::memcpy(rows_[k].data(), context_.sequence.data_of(team_[k], window), counts_bytes_);
       }
       longest = std::max(longest, end_of_stream(k));
     }

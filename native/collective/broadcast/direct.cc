@@ -17,7 +17,7 @@ void broadcast_direct(Context& context, const BroadcastJob& job) {
   const Copy copy{context.knobs, job.bytes};
   size_t chunk = chunk_bytes(context);
 
-  int window = 0;
+  int window = context.sequence.first_of_two();
   for (size_t from = 0; from < job.bytes; from += chunk, window ^= 1) {
     size_t offset = home ? arena.offset_of(input) : 0;
     if (is_root && !home) {

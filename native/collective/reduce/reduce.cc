@@ -38,7 +38,7 @@ void reduce_direct(Context& context, const ReduceJob& job) {
       job.count * element >= context.knobs.stream_bytes ? reduce::Stores::kStreamed : reduce::Stores::kCached;
   const auto* const input = static_cast<const std::byte*>(job.input);
   std::vector<const void*> inputs(team.size());
-  int window = 0;
+  int window = context.sequence.first_of_two();
   for (size_t from = 0; from < job.count; from += chunk, window ^= 1) {
     const size_t length = std::min(chunk, job.count - from);
     std::byte* const staged = context.staging.acquire(window);

@@ -28,7 +28,7 @@ void reducescatter_direct(Context& context, const ReducescatterJob& job) {
   const reduce::Stores stores =
       parts.longest() * element >= context.knobs.stream_bytes ? reduce::Stores::kStreamed : reduce::Stores::kCached;
   std::vector<const void*> inputs(team.size());
-  int window = 0;
+  int window = context.sequence.first_of_two();
   for (size_t from = 0; from < parts.longest(); from += cell, window ^= 1) {
     std::byte* const staged = context.staging.acquire(window);
     for (size_t k = 0; k < team.size(); ++k) {
