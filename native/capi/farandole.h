@@ -202,7 +202,8 @@ typedef struct {
    * stream, and the stream may be destroyed. The residual is in host memory all the same. Not used in host memory. */
   int32_t device;
   /* What happens while another request of this (group, name) is in flight. 0: this one is refused. 1: it is made in
-   * turn, when that one is agreed on or refused, without waiting in farandole_submit. */
+   * turn, when that one is agreed on or refused, without waiting in farandole_submit. Such a name is expected to come
+   * again, so that it has a place in the response cache from its first request on. */
   uint32_t in_turn;
   void* stream;
 } farandole_request;

@@ -86,8 +86,9 @@ void Coordinator::receive_known(const Ready::Known& known, const RankSet& ranks,
       ranks.for_each([&](int rank) { heard(rank, known.group, entry.name, entry.signature); });
     }
     if (!report_bit(known.group, group, all, bit)) {
-      ranks.for_each(
-          [&](int rank) { report(known.group, group, rank, entry.name, entry.signature, false, times.of(rank)); });
+      ranks.for_each([&](int rank) {
+        report(known.group, group, rank, entry.name, entry.signature, How::kAsBit, times.of(rank));
+      });
     }
   });
 }
@@ -99,7 +100,8 @@ void Coordinator::receive_fresh(const Ready::New& fresh, int rank, int64_t ready
   if (fresh.signature.kind == Kind::kJoin) {
     join(rank);
   } else {
-    report(fresh.group, group_of(fresh.group, rank), rank, fresh.name, fresh.signature, true, ready_ns);
+    report(fresh.group, group_of(fresh.group, rank), rank, fresh.name, fresh.signature,
+           fresh.recurs ? How::kRecurring : How::kInFull, ready_ns);
   }
 }
 
@@ -120,7 +122,7 @@ Coordinator::Reporters Coordinator::reporters(const GroupState& group, uint32_t 
 }
 
 void Coordinator::report(uint32_t group_id, GroupState& group, int rank, const std::string& name,
-                         const Signature& signature, bool in_full, int64_t ready_ns) {
+                         const Signature& signature, How how, int64_t ready_ns) {
   const auto index = static_cast<size_t>(group.index_of(rank));
   spell_out(group, group.cache.find_name(name));
   Tally& tally = group.tallies[name];
@@ -132,7 +134,8 @@ void Coordinator::report(uint32_t group_id, GroupState& group, int rank, const s
     nonsense(rank, "the request '" + name + "' twice");
   }
   await(group, tally, rank, signature);
-  if (in_full) {
+  tally.recurs |= how == How::kRecurring;
+  if (how != How::kAsBit) {
     tally.in_full.emplace(static_cast<int>(index), signature);
   }
   note(tally, 1, {ready_ns, ready_ns, rank});

@@ -66,6 +66,8 @@ class Coordinator {
 
     int64_t of(int rank) const noexcept { return rank == last_rank ? last_ns : first_ns; }
   };
+  // How a rank has reported a request. kRecurring: in full, and its name will come again.
+  enum class How : uint8_t { kAsBit, kInFull, kRecurring };
   // The ranks of one report, all of them members of a group.
   struct Reporters {
     const RankSet& ranks;
@@ -79,6 +81,7 @@ class Coordinator {
     size_t count = 0;           // of `reported`
     size_t needed = 0;
     std::map<int, Signature> in_full;  // of the members that did not report the known bit
+    bool recurs = false;               // some of these have said so
     std::string refusal;               // why it cannot run, if that is known already
     int64_t since_ns = 0;              // when the first one was ready
     int64_t last_ready_ns = 0;         // when the last one was
@@ -122,7 +125,7 @@ class Coordinator {
   // Throws Error(kInternal) unless all of them are members.
   static Reporters reporters(const GroupState& group, uint32_t id, const RankSet& ranks, const Times& times);
   void report(uint32_t group_id, GroupState& group, int rank, const std::string& name, const Signature& signature,
-              bool in_full, int64_t ready_ns);
+              How how, int64_t ready_ns);
   // The same for a bit, of all reporters at once, if no rank can have reported its name otherwise.
   bool report_bit(uint32_t group_id, GroupState& group, const Reporters& reporters, uint32_t bit);
   // Adjusts the times and the count of a tally: so many more members are ready, and since when.
@@ -144,7 +147,7 @@ class Coordinator {
   GroupState& group_of(uint32_t id, int rank);
   std::vector<Decision> decide_group(uint32_t id, GroupState& group, int64_t now_ns);
   void settle_in_full(GroupState& group, const std::string& name, const Tally& tally, Decision& decision);
-  uint32_t bit_for(GroupState& group, const std::string& name);
+  uint32_t bit_for(GroupState& group, const std::string& name, bool recurs);
   // Changes the group table; returns the reason for a refusal, or nothing.
   std::string add_group(const Signature& signature, uint32_t& new_id);
   std::string remove_group(uint32_t id);

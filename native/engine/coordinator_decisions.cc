@@ -127,7 +127,7 @@ void Coordinator::settle_in_full(GroupState& group, const std::string& name, con
     return;
   }
   if (kind != Kind::kAddGroup && kind != Kind::kRemoveGroup) {
-    agreed.bit = bit_for(group, name);
+    agreed.bit = bit_for(group, name, tally.recurs);
   }
   if (agreed.bit != kNoBit) {
     group.cache.put(agreed);
@@ -135,11 +135,11 @@ void Coordinator::settle_in_full(GroupState& group, const std::string& name, con
   decision.agreed.push_back(std::move(agreed));
 }
 
-uint32_t Coordinator::bit_for(GroupState& group, const std::string& name) {
+uint32_t Coordinator::bit_for(GroupState& group, const std::string& name, bool recurs) {
   if (const uint32_t known = group.cache.find_name(name); known != kNoBit) {
     return known;
   }
-  if (group.seen_once.erase(name) == 0) {
+  if (group.seen_once.erase(name) == 0 && !recurs) {
     if (group.seen_once.size() < kMaxSeenOnce) {
       group.seen_once.insert(name);
     }

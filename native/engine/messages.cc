@@ -97,6 +97,7 @@ base::Bytes encode(const Ready& ready) {
     writer.put(fresh.group);
     writer.put_string(fresh.name);
     put_signature(writer, fresh.signature);
+    writer.put(static_cast<uint8_t>(fresh.recurs));
   }
   writer.put(static_cast<uint32_t>(ready.introductions.size()));
   for (const Ready::Introduction& introduction : ready.introductions) {
@@ -130,7 +131,8 @@ Ready decode_ready(std::span<const std::byte> bytes) {
   for (auto count = reader.get<uint32_t>(); count > 0; --count) {
     const auto group = reader.get<uint32_t>();
     std::string name = reader.get_string();
-    ready.fresh.push_back({group, std::move(name), get_signature(reader)});
+    Signature signature = get_signature(reader);
+    ready.fresh.push_back({group, std::move(name), std::move(signature), reader.get<uint8_t>() != 0});
   }
   for (auto count = reader.get<uint32_t>(); count > 0; --count) {
     const auto group = reader.get<uint32_t>();

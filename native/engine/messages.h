@@ -52,6 +52,7 @@ struct Ready {
     uint32_t group;
     std::string name;
     Signature signature;
+    bool recurs = false;  // the name will come again, so it gets a bit at once
   };
   // Its first request in device memory in a group: see backend/formation.h.
   struct Introduction {

@@ -27,7 +27,8 @@ struct Request {
   // In device memory: the device's number, and its stream after whose present work the input is complete.
   int device = -1;
   void* stream = nullptr;
-  // While another request of its name is in flight, it waits for that one instead of being refused (name_queue.h).
+  // While another request of its name is in flight, it waits for that one instead of being refused (name_queue.h). Such
+  // a name recurs.
   bool in_turn = false;
 };
 

@@ -58,7 +58,7 @@ void ReportedRequests::add_in_full(Pending& pending, Ready& ready) {
   const Request& request = pending.request;
   pending.name_number = recorder_.events().number_of(request.name, request.signature);
   recorder_.record(Phase::kSubmitted, pending);
-  ready.fresh.push_back({request.group, request.name, request.signature});
+  ready.fresh.push_back({request.group, request.name, request.signature, request.in_turn});
 }
 
 void ReportedRequests::add_by_bit(std::unique_ptr<Pending> pending, uint32_t bit) {

@@ -1,8 +1,9 @@
 // The response cache: the requests of one group that have a bit, by which they are reported and decided on. All members
 // of the group and rank 0 hold the same cache, because all change it by the same decisions in the same order.
 //
-// A name gets its bit when it is agreed on for the second time, so names that come once (those of unnamed requests) do
-// not fill the cache. Nothing is ever removed: when it is full, new names are still compared in full.
+// A name gets its bit when it is agreed on for the second time, so names that come once do not fill the cache; a name
+// of which it is known that it recurs gets it at once. Nothing is ever removed: when the cache is full, new names are
+// still compared in full.
 #pragma once
 
 #include <cstdint>

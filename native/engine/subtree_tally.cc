@@ -58,17 +58,18 @@ void SubtreeTally::add(const Report& report, int64_t now_ns) {
       pass_held(now_ns);  // rank 0 removes no group in which something waits
     }
     Group& group = group_of(fresh.group, report);
-    count(group, {fresh.group, group.cache.find_name(fresh.name), fresh.name}, &fresh.signature, report, now_ns);
+    count(group, {fresh.group, group.cache.find_name(fresh.name), fresh.name}, &fresh, report, now_ns);
   }
   pass_rest(report, now_ns);
 }
 
-void SubtreeTally::count(Group& group, const Asked& asked, const Signature* signature, const Report& report,
+void SubtreeTally::count(Group& group, const Asked& asked, const Ready::New* fresh, const Report& report,
                          int64_t now_ns) {
   const Times times{now_ns - report.first_age_ns, now_ns - report.ready.age_ns, report.last_rank};
-  const std::optional<Signature> full = signature == nullptr ? std::nullopt : std::optional(*signature);
+  const std::optional<Signature> full = fresh == nullptr ? std::nullopt : std::optional(fresh->signature);
+  const bool recurs = fresh != nullptr && fresh->recurs;
   if ((full ? *full : group.cache.at(asked.bit).signature).kind == Kind::kTransfer) {
-    pass_variant(asked, {full, report.ranks, times});  // two ranks only
+    pass_variant(asked, {full, report.ranks, times, recurs});  // two ranks only
     return;
   }
   Tally& tally = asked.bit != kNoBit ? group.by_bit[asked.bit] : group.by_name[asked.name];
@@ -76,11 +77,12 @@ void SubtreeTally::count(Group& group, const Asked& asked, const Signature* sign
   const auto oldest = newest + std::min(std::ssize(tally.variants), kMostCompared);
   const auto same = std::find_if(newest, oldest, [&](const Variant& other) { return other.signature == full; });
   if (same == oldest) {
-    tally.variants.push_back({full, report.ranks, times});
+    tally.variants.push_back({full, report.ranks, times, recurs});
   } else {
     if (!same->ranks.add(report.ranks)) {
       nonsense(report, "the request '" + asked.name + "' twice");
     }
+    same->recurs |= recurs;
     same->times.first_ns = std::min(same->times.first_ns, times.first_ns);
     if (times.last_ns >= same->times.last_ns) {
       same->times.last_ns = times.last_ns;
@@ -113,7 +115,7 @@ void SubtreeTally::pass(const Asked& asked, Tally& tally) {
 void SubtreeTally::pass_variant(const Asked& asked, Variant variant) {
   Ready& ready = draft_for(variant.ranks, variant.times).ready;
   if (variant.signature) {
-    ready.fresh.push_back({asked.group, asked.name, std::move(*variant.signature)});
+    ready.fresh.push_back({asked.group, asked.name, std::move(*variant.signature), variant.recurs});
   } else {
     ready.add_known(asked.group, asked.bit);
   }

@@ -49,6 +49,7 @@ class SubtreeTally {
     std::optional<Signature> signature;  // none: what the bit stands for
     RankSet ranks;
     Times times;
+    bool recurs = false;  // the name, as some of them say
   };
   // One name of one group, until the whole subtree has asked for it or it is decided.
   struct Tally {
@@ -79,7 +80,8 @@ class SubtreeTally {
     Ready ready;
   };
 
-  void count(Group& group, const Asked& asked, const Signature* signature, const Report& report, int64_t now_ns);
+  // `fresh` is the request if it was reported in full, or else null.
+  void count(Group& group, const Asked& asked, const Ready::New* fresh, const Report& report, int64_t now_ns);
   void pass(const Asked& asked, Tally& tally);
   void pass_variant(const Asked& asked, Variant variant);
   Draft& draft_for(const RankSet& ranks, const Times& times);

@@ -88,6 +88,20 @@ TEST_F(WorldOfCores, NameThatComesAgainIsReportedAsBit) {
   EXPECT_EQ(core(1).next_number(), 4U);
 }
 
+TEST_F(WorldOfCores, NameOfRequestMadeInTurnIsReportedAsBitTheSecondTime) {
+  for (int round = 0; round < 2; ++round) {
+    for (int rank = 0; rank < kSize; ++rank) {
+      auto pending = request("noname.0");
+      pending->request.in_turn = true;
+      EXPECT_EQ(core(rank).reported().bit_of(pending->request) == kNoBit, round < 1);
+      report(rank, std::move(pending));
+    }
+    for (const AgreementCore::Taken& taken : decide()) {
+      EXPECT_EQ(taken.runnables.size(), 1U);
+    }
+  }
+}
+
 TEST_F(WorldOfCores, DecisionOutOfOrderIsError) {
   Decision decision;
   decision.number = 2;

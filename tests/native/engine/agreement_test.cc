@@ -56,6 +56,7 @@ TEST(Messages, SurviveTheWire) {
   ready.fresh[0].signature.root = 5;
   ready.fresh[0].signature.prescale = 0.1;
   ready.fresh[0].signature.peer = 6;
+  ready.fresh.push_back({3, "noname.7", tensor({2}), /*recurs=*/true});
   ready.leaving = true;
   ready.age_ns = 12;
   ready.answers.push_back({3, true, "train.py:7"});
@@ -66,6 +67,8 @@ TEST(Messages, SurviveTheWire) {
   EXPECT_EQ(again.known[0].group, 7U);
   EXPECT_EQ(again.fresh.at(0).name, "a name");
   EXPECT_EQ(again.fresh[0].signature, ready.fresh[0].signature);
+  EXPECT_FALSE(again.fresh[0].recurs);
+  EXPECT_TRUE(again.fresh.at(1).recurs);
   EXPECT_TRUE(again.leaving);
   EXPECT_FALSE(again.finished);
   EXPECT_EQ(again.age_ns, 12);
@@ -250,6 +253,27 @@ TEST(Coordinator, GivesABitTheSecondTime) {
   const Decision third = agree(coordinator, 3, known(0));
   EXPECT_EQ(bits_of(third.known), (std::vector<uint32_t>{0}));
   EXPECT_TRUE(third.agreed.empty());
+}
+
+TEST(Coordinator, GivesRecurringNameItsBitAtOnce) {
+  Ready recurring = fresh("noname.0", tensor({4}));
+  recurring.fresh[0].recurs = true;
+  Coordinator coordinator(3);
+  EXPECT_EQ(agree(coordinator, 3, recurring).agreed.at(0).bit, 0U);
+  EXPECT_EQ(bits_of(agree(coordinator, 3, known(0)).known), (std::vector<uint32_t>{0}));
+}
+
+// Which rank it is does not matter, so a decision depends on the reports and not on their order.
+TEST(Coordinator, NameRecursIfAnyRankSaysSo) {
+  for (int which = 0; which < 3; ++which) {
+    Coordinator coordinator(3);
+    for (int rank = 0; rank < 3; ++rank) {
+      Ready ready = fresh("x", tensor({4}));
+      ready.fresh[0].recurs = rank == which;
+      coordinator.receive(rank, ready);
+    }
+    EXPECT_EQ(coordinator.decide().at(0).agreed.at(0).bit, 0U) << "rank " << which << " says so";
+  }
 }
 
 TEST(Coordinator, AKnownNameMayChangeItsShape) {

@@ -89,6 +89,21 @@ TEST_F(TallyOfRankTwo, WhatDiffersStaysApart) {
   EXPECT_EQ(reports[1].ranks.pairs(), (std::vector<int32_t>{3, 5}));
 }
 
+TEST_F(TallyOfRankTwo, NameRecursIfAnyRankSaysSo) {
+  for (const int which : {2, 3}) {
+    SubtreeTally tally(tree_, kHold);
+    for (const int rank : {2, 3}) {
+      Ready ready = ask("x");
+      ready.fresh[0].recurs = rank == which;
+      tally.add(of(rank, std::move(ready)), 0);
+    }
+    tally.add(of_host(ask("x")), 0);
+    const std::vector<Report> reports = tally.take(0);
+    ASSERT_EQ(reports.size(), 1U);
+    EXPECT_TRUE(reports[0].ready.fresh.at(0).recurs) << "rank " << which << " says so";
+  }
+}
+
 TEST_F(TallyOfRankTwo, BitsAreMergedAndOneInFullCountsWithThem) {
   decide("x", 0);
   decide("y", 1);

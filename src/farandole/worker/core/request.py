@@ -83,7 +83,7 @@ def _array_type(count: int) -> type[ctypes.Array[ctypes.c_int64]]:
 
 # Names that recur do so after this many calls. A program whose number of unnamed calls in an iteration divides it gives
 # each name to the same call every time, and it has many divisors. If more calls than that are in flight, the engine
-# makes them in turn. Calls are quick only when each name has come twice, so it is not larger.
+# makes them in turn. Calls are quick only when each name has come once, so it is not larger.
 RECURRING_NAMES = 120
 
 
