@@ -8,6 +8,9 @@
 // left asleep. If the user thread submits or waits for something else, the engine thread is woken then; if it does
 // nothing at all, the engine thread, which sleeps for a short time only while the prediction holds, finds the request a
 // moment later. Either ends the prediction. Time is what the caller says it is, and never goes back.
+//
+// After a pause, the engine thread sleeps until it is woken, so that an idle program does not wake up again and again.
+// The next requests wake it. If the prediction was right before the pause, it takes only a few of them to make it again.
 #pragma once
 
 #include <algorithm>
@@ -27,8 +30,9 @@ class WakeHeuristic {
   // A user thread has submitted `count` requests in one call, of which this is the first. Returns whether the thread is
   // expected to wait for it at once.
   bool submit(int64_t now_ns, Handle first, size_t count) noexcept {
-    const bool in_order = count == 1 && submitted_ == 0 && now_ns - last_ns_ < kForgottenNs;
-    streak_ = in_order ? streak_ : 0;
+    const bool in_order = count == 1 && submitted_ == 0;
+    const int most = !in_order ? 0 : now_ns - last_ns_ < kPauseNs ? kEnough : kEnough - kAgain;
+    streak_ = std::min(streak_, most);
     submitted_ = first;
     last_ns_ = now_ns;
     return streak_ >= kEnough;
@@ -47,14 +51,17 @@ class WakeHeuristic {
   }
   // A user thread did not wait for its request in time.
   void lapse() noexcept { streak_ = 0; }
-  bool lasts(int64_t now_ns) const noexcept { return streak_ >= kEnough && now_ns - last_ns_ < kForgottenNs; }
+  bool lasts(int64_t now_ns) const noexcept { return streak_ >= kEnough && now_ns - last_ns_ < kPauseNs; }
   // Whether the user thread that submitted something then should have waited for it by now.
   static bool is_late(int64_t submitted_ns, int64_t now_ns) noexcept { return now_ns - submitted_ns > kAtOnceNs; }
 
  private:
   static constexpr int kEnough = 16;
+  // After a pause. With one, a program that makes one such request after each pause would be predicted, in vain: every
+  // one of them has to wake the engine thread.
+  static constexpr int kAgain = 2;
   static constexpr int64_t kAtOnceNs = 200'000;
-  static constexpr int64_t kForgottenNs = 10'000'000;
+  static constexpr int64_t kPauseNs = 10'000'000;
 
   int streak_ = 0;        // how often in a row a thread submitted one request and waited for it at once
   Handle submitted_ = 0;  // and no thread has waited since; 0: one has

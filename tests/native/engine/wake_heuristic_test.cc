@@ -83,6 +83,40 @@ TEST(WakeHeuristic, EndsWithLateWaitAndAfterIdleTime) {
   EXPECT_FALSE(rare.submit(now + 20 * kMs, kIt, 1));
 }
 
+TEST(WakeHeuristic, PredictsAfterTwoImmediateWaitsIfItDidSoBeforePause) {
+  WakeHeuristic heuristic;
+  int64_t now = kMs;
+  ask_and_wait(heuristic, 20, now);
+  for (int pause = 0; pause < 3; ++pause) {
+    now += 20 * kMs;
+    EXPECT_EQ(ask_and_wait(heuristic, 2, now), 0) << "the engine thread sleeps until it is woken";
+    EXPECT_TRUE(heuristic.lasts(now));
+    EXPECT_EQ(ask_and_wait(heuristic, 10, now), 10);
+  }
+}
+
+// The engine thread would wake up again and again until the prediction ends, and save nothing.
+TEST(WakeHeuristic, DoesNotPredictForOneRequestAfterEachPause) {
+  WakeHeuristic heuristic;
+  int64_t now = kMs;
+  ask_and_wait(heuristic, 20, now);
+  for (int pause = 0; pause < 40; ++pause) {
+    now += 20 * kMs;
+    EXPECT_EQ(ask_and_wait(heuristic, 1, now), 0);
+    EXPECT_FALSE(heuristic.lasts(now)) << "after " << pause << " pauses";
+  }
+}
+
+TEST(WakeHeuristic, WrongPredictionIsNotMadeSoonerAfterPause) {
+  WakeHeuristic heuristic;
+  int64_t now = kMs;
+  ask_and_wait(heuristic, 20, now);
+  heuristic.lapse();
+  now += 20 * kMs;
+  EXPECT_EQ(ask_and_wait(heuristic, 16, now), 0);
+  EXPECT_EQ(ask_and_wait(heuristic, 1, now), 1);
+}
+
 TEST(WakeHeuristic, EmptyWaitDoesNotCount) {
   WakeHeuristic heuristic;
   for (int64_t now = kMs; now < kMs + 40; ++now) {
