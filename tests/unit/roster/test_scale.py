@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from collections.abc import Callable, Sequence
 from types import FrameType
+from typing import Any
 
+import msgspec
 import pytest
-from tests.support.membership import again, announced, dead, started, world
+from tests.support.membership import again, announced, dead, silent, started, unreached, world
 
 from farandole.control.roster import elastic, fixed
+from farandole.control.roster.decide import RosterState, decide
 from farandole.control.roster.events import (
     Accusation,
     Action,
     Announce,
+    Drained,
     Event,
     Expected,
     Finished,
@@ -55,6 +60,44 @@ def test_refused_worker_does_not_keep_others_from_joining_together() -> None:
     assert [action.worker for action in actions if isinstance(action, Refuse)] == [9]
     assert announced(actions) == (0, 1)
     assert "worker 9 is refused" in reason
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_joins_that_come_together_change_a_job_as_the_same_joins_one_by_one(seed: int) -> None:
+    state, joins = _random_job_and_joins(random.Random(seed))
+    one_by_one: list[Action] = []
+    expected = state
+    for each in joins:
+        expected, actions, _ = elastic._apply(expected, each)
+        one_by_one += actions
+    together, actions, _ = elastic._apply(state, JoinedTogether(joins))
+    assert together == expected
+    assert list(together.waiting) == list(expected.waiting)
+    assert actions == one_by_one
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        pytest.param(lambda: started(*range(50), most=50), id="elastic"),
+        pytest.param(lambda: fixed.FixedState((None,) * 50), id="fixed"),
+    ],
+)
+def test_joins_that_come_together_copy_the_collection_of_joins_once(
+    state: Callable[[], RosterState], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, replace = state(), msgspec.structs.replace
+    copies = 0
+
+    def count(struct: Any, **changes: Any) -> Any:
+        nonlocal copies
+        copies += "waiting" in changes
+        return replace(struct, **changes)
+
+    monkeypatch.setattr(msgspec.structs, "replace", count)
+    after, _, _ = decide(before, JoinedTogether(tuple(Joined(worker, f"at {worker}") for worker in range(40))))
+    assert len(after.waiting) == 40
+    assert copies == 1
 
 
 @pytest.mark.parametrize("strangers", [0, 1])
@@ -180,3 +223,33 @@ def _begun(size: int) -> elastic.ElasticState:
     state, actions, _ = elastic.decide(state, JoinedTogether(tuple(Joined(each, f"{each}") for each in range(size))))
     assert len(announced(actions)) == size
     return state
+
+
+def _random_job_and_joins(rng: random.Random) -> tuple[elastic.ElasticState, tuple[Joined, ...]]:
+    """Return a job in whose world anything may have happened, and joins of some of its workers and of others."""
+    state = _begun(8)
+    events: list[Event] = [
+        Expected(8, "h1"),
+        Expected(9, "h1"),
+        Finished(rng.randrange(8), "was killed", failed=True),
+        Suspected((rng.randrange(8),), "silent"),
+        Left(rng.randrange(8), 1),
+        again(rng.randrange(8), lost=dead(rng.randrange(8))),
+        Drained((rng.randrange(8),), "its host is needed"),
+    ]
+    for happened in rng.sample(events, rng.randrange(len(events))):
+        state, _, _ = elastic.decide(state, happened)
+    workers = [worker for worker in range(12) if worker not in state.waiting]
+    kinds = [lambda rank: (), dead, silent, unreached, lambda rank: (Accusation(rank, "left", False, left=True),)]
+    joins = [
+        Joined(
+            worker,
+            f"at {worker}",
+            generation=rng.choice((0, 1)),
+            trained=rng.random() < 0.5,
+            accused=rng.choice(kinds)(rng.randrange(8)),
+            arriving=rng.random() < 0.2,
+        )
+        for worker in rng.sample(workers, rng.randrange(1, len(workers)))
+    ]
+    return state, tuple(joins)

@@ -26,6 +26,7 @@ import msgspec
 
 from farandole.control.roster.arrivals import START, too_late
 from farandole.control.roster.events import (
+    Accusation,
     Action,
     Announce,
     Drained,
@@ -145,7 +146,7 @@ def _joined(state: ElasticState, event: Joined) -> Outcome:
     if why:
         state = remove_from_roll(state, worker) if worker not in state.ranks else state
         return state, [Refuse(worker, why, evicted=not state.ended)], f"{state.name(worker)} is refused: {why}"
-    if event.arriving and state.active() and worker not in state.ranks:
+    if event.arriving and state.has_active and worker not in state.ranks:
         # It is still expected: its preparation may take some time.
         number = free_device_number(state, worker)
         numbers = {**state.device_numbers, worker: (state.hosts[worker], number)}
@@ -168,16 +169,60 @@ def _joined(state: ElasticState, event: Joined) -> Outcome:
 
 
 def _joined_together(state: ElasticState, event: JoinedTogether) -> Outcome:
+    """Apply the joins in their order. Those that change only the collection of joins are added to it at once, because
+    each addition copies it."""
     actions: list[Action] = []
     reasons: dict[int, str] = {}
+    adding: dict[int, Joined] = {}
     for each in event.joins:
-        state, more, reasons[each.worker] = _joined(state, each)
+        if _only_waits(state, each, adding):
+            adding[each.worker] = each
+            continue
+        state, more, reasons[each.worker] = _joined(_with_joins(state, adding), each)
         actions += more
-    joined = reasons.keys() & state.waiting.keys()
+        adding = {}
+    state = _with_joins(state, adding)
+    joined = {each.worker for each in event.joins} & state.waiting.keys()
     others = [reason for worker, reason in reasons.items() if worker not in joined]
     if joined:
         others.append(f"{names(state, joined)} joined")
     return state, actions, "; ".join(others)
+
+
+def _only_waits(state: ElasticState, event: Joined, adding: dict[int, Joined]) -> bool:
+    """Return whether a worker that joins only has to wait: it is not refused, and it reports and refutes no loss.
+
+    Args:
+        state: state of the roster.
+        event: the join.
+        adding: the joins that came just before, which are not in the state yet.
+    """
+    worker = event.worker
+    return not (
+        worker in state.waiting
+        or worker in adding
+        or worker in state.suspects
+        or worker in state.gone
+        or worker in state.done
+        or worker in state.lost_workers
+        or _why_not(state, worker)
+        or (event.arriving and state.has_active and worker not in state.ranks)
+        or any(_is_news(state, other, each, adding) for other, each in accusations(state, event))
+    )
+
+
+def _is_news(state: ElasticState, worker: int, accusation: Accusation, adding: dict[int, Joined]) -> bool:
+    """Return whether `_record_losses` would record a report about a worker."""
+    if accusation.forming or worker in state.waiting or worker in adding or not state.is_active(worker):
+        return False
+    known = worker in state.suspects and worker in state.lost_workers
+    return accusation.certain or accusation.left or not known
+
+
+def _with_joins(state: ElasticState, joins: dict[int, Joined]) -> ElasticState:
+    if not joins:
+        return state
+    return changed(state, waiting={**state.waiting, **joins}, expected=state.expected.difference(joins))
 
 
 def _why_not(state: ElasticState, worker: int) -> str:
@@ -313,7 +358,7 @@ def _hold_over(state: ElasticState, event: HoldOver) -> Outcome:
 
 
 def _revocation(state: ElasticState, worker: int, how: str, *, certain: bool) -> list[Action]:
-    if not state.is_active(worker) or any(each.worker == worker for each in state.lost):
+    if not state.is_active(worker) or worker in state.lost_workers:
         return []
     others = tuple(each for each in state.active() if each != worker and each not in state.waiting)
     return [Revoke(others, state.generation, state.ranks[worker], how, certain)] if others else []

@@ -57,6 +57,7 @@ class FixedState(msgspec.Struct, frozen=True, tag="fixed"):
         return len(self.places)
 
 
+_ONE_JOIN = "the service takes one join of a worker at a time"
 Decision = tuple[FixedState, tuple[Action, ...], str]
 
 
@@ -118,16 +119,15 @@ def _joined(state: FixedState, event: Joined) -> Decision:
     if not 0 <= worker < state.size:
         why = f"worker {worker} is not one of the {state.size} workers of this job: is its FARANDOLE_RANK wrong?"
         return state, (Refuse(worker, why),), why
-    assert worker not in state.waiting, "the service takes one join of a worker at a time"
+    assert worker not in state.waiting, _ONE_JOIN
     if state.gone:
         rank, how = state.gone[0]
         why = _cannot_complete(rank, how)
         return state, (Refuse(worker, why, rank),), f"rank {worker} joined, but {why}"
+    if _only_waits(state, event, 0):
+        state = _with_joins(state, {worker: event})
+        return state, (), _here(state, worker)
     waiting = {**state.waiting, worker: event}
-    if len(waiting) < state.size:
-        # A worker that joins has left the old world, even without a Left event.
-        next_state = msgspec.structs.replace(state, waiting=waiting, members=state.members - {worker})
-        return next_state, (), f"rank {worker} joined; {len(waiting)} of {state.size} are here"
     generation = state.generation + 1
     by_rank = [waiting[rank] for rank in range(state.size)]
     contacts = tuple(joined.contact for joined in by_rank)
@@ -138,14 +138,47 @@ def _joined(state: FixedState, event: Joined) -> Decision:
 
 
 def _joined_together(state: FixedState, event: JoinedTogether) -> Decision:
+    """Apply the joins in their order. Those that do not complete the world are added at once, because each addition
+    copies the collection of joins."""
     actions: list[Action] = []
     reasons: list[str] = []
+    adding: dict[int, Joined] = {}
     for each in event.joins:
-        state, more, reason = _joined(state, each)
+        if _only_waits(state, each, len(adding)):
+            assert each.worker not in state.waiting and each.worker not in adding, _ONE_JOIN
+            adding[each.worker] = each
+            continue
+        state, more, reason = _joined(_with_joins(state, adding), each)
         actions += more
-        if more or each is event.joins[-1]:
-            reasons.append(reason)
+        reasons.append(reason)
+        adding = {}
+    if adding:
+        state = _with_joins(state, adding)
+        reasons.append(_here(state, event.joins[-1].worker))
     return state, tuple(actions), "; ".join(reasons)
+
+
+def _only_waits(state: FixedState, event: Joined, before: int) -> bool:
+    """Return whether a worker that joins is not refused, and does not complete the world.
+
+    Args:
+        state: state of the roster.
+        event: the join.
+        before: number of joins that came just before, which are not in the state yet.
+    """
+    return 0 <= event.worker < state.size and not state.gone and len(state.waiting) + before + 1 < state.size
+
+
+def _with_joins(state: FixedState, joins: dict[int, Joined]) -> FixedState:
+    if not joins:
+        return state
+    # A worker that joins has left the old world, even without a Left event.
+    waiting = {**state.waiting, **joins}
+    return msgspec.structs.replace(state, waiting=waiting, members=state.members.difference(joins))
+
+
+def _here(state: FixedState, worker: int) -> str:
+    return f"rank {worker} joined; {len(state.waiting)} of {state.size} are here"
 
 
 def _left(state: FixedState, event: Left) -> Decision:

@@ -96,6 +96,11 @@ class ElasticState(msgspec.Struct, frozen=True, tag="elastic", dict=True):
         """The rank of each member. `changed` passes it on, so it is made once for each world."""
         return {worker: rank for rank, worker in enumerate(self.members)}
 
+    @cached_property
+    def lost_workers(self) -> frozenset[int]:
+        """The workers in `lost`."""
+        return frozenset(each.worker for each in self.lost)
+
     @property
     def finishing(self) -> bool:
         """Whether workers have left gracefully, as far as is known: the job is about to end."""
@@ -208,7 +213,7 @@ def with_gone(state: ElasticState, worker: int) -> frozenset[int]:
 
 def departures(state: ElasticState, worker: int, how: str) -> tuple[Departure, ...]:
     """Return the losses of the world, with a worker added to them if it is a member."""
-    if worker not in state.ranks or worker in state.done or any(each.worker == worker for each in state.lost):
+    if worker not in state.ranks or worker in state.done or worker in state.lost_workers:
         return state.lost
     return (*state.lost, Departure(state.ranks[worker], worker, how))
 
