@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
+import pytest
 from checked_channel import CheckedChannel
-from membership import started
+from membership import after, started
 
 from farandole.base.wire.frames import Codec
 from farandole.base.wire.rendezvous import FetchCall, FromRoster, FromWorker, Join, Leaving, Placed
 from farandole.control.roster import fixed
 from farandole.control.roster.decide import RosterState
+from farandole.control.roster.events import Finished, Hold, Joined
 from farandole.control.roster.listener import Client
 from farandole.control.roster.service import RosterService
+from farandole.control.roster.timeouts import HoldTimer
 
 
 def answers(state: RosterState, *, lost: int | None = None, leaving: int | None = None) -> list[list[FromRoster]]:
@@ -83,3 +87,71 @@ def test_worker_that_is_lost_right_after_its_join_keeps_no_other_worker_from_its
 def test_worker_of_job_of_fixed_size_that_asks_to_leave_is_not_asked_to_leave() -> None:
     first, second = answers(fixed.FixedState((None, None)), leaving=0)
     assert [type(each) for each in (*first, *second)] == [Placed, Placed]
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        pytest.param(lambda: started(*range(100), most=100), id="elastic"),
+        pytest.param(lambda: fixed.FixedState((None,) * 100), id="fixed"),
+    ],
+)
+def test_roster_of_many_workers_decides_once_on_those_that_join_within_a_moment(
+    state: Callable[[], RosterState],
+) -> None:
+    reasons: list[str] = []
+
+    async def run() -> None:
+        service = RosterService(state(), b"s" * 32, log=reasons.append, collect_seconds=3600.0)
+        channels = [CheckedChannel() for _ in range(100)]
+        for worker, channel in enumerate(channels):
+            await service.heard(Client(worker, channel, Codec[FromWorker](FromWorker)), Join("c", 30.0))
+            await asyncio.sleep(0)
+        while not channels[-1].sent:
+            await asyncio.sleep(0)
+        await service.close()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+    assert len(reasons) == 1
+    assert "generation 1 begins" in reasons[0]
+
+
+def test_survivors_that_join_one_by_one_wait_for_the_last_one_only() -> None:
+    reasons: list[str] = []
+
+    async def run() -> RosterState:
+        begun = after(started(*range(100), most=100), *(Joined(worker, f"at {worker}") for worker in range(100)))
+        service = RosterService(begun, b"s" * 32, log=reasons.append, collect_seconds=3600.0)
+        service.tell(Finished(50, "was killed", failed=True))
+        for worker in range(100):
+            if worker != 50:
+                client = Client(worker, CheckedChannel(), Codec[FromWorker](FromWorker))
+                await service.heard(client, Join("c", 30.0, generation=1, trained=True))
+                await asyncio.sleep(0)
+        while service.state.generation == 1:
+            await asyncio.sleep(0)
+        await service.close()
+        return service.state
+
+    assert len(asyncio.run(asyncio.wait_for(run(), 60)).members) == 99
+    assert len(reasons) == 2
+
+
+def test_worker_that_joins_just_before_the_time_of_a_hold_is_over_restarts_it() -> None:
+    over: list[tuple[str, int]] = []
+    arrivals = 0
+
+    async def run() -> None:
+        def arrived() -> None:
+            nonlocal arrivals
+            arrivals += 1
+            if arrivals == 1:
+                timer.wait(Hold("start", "waits for 1 worker", 0.01, arrivals=2))
+
+        timer = HoldTimer(lambda kind: over.append((kind, arrivals)), arrived)
+        timer.wait(Hold("start", "waits for 2 workers", 0.01, arrivals=1))
+        while not over:
+            await asyncio.sleep(0.001)
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+    assert over == [("start", 2)]

@@ -14,3 +14,10 @@ def decide(state: RosterState, event: Event) -> Decision:
     if isinstance(state, fixed.FixedState):
         return fixed.decide(state, event)
     return elastic.decide(state, event)
+
+
+def joins_needed(state: RosterState) -> int:
+    """Return a number of workers that certainly must join before the next world can begin; 0: perhaps none."""
+    if isinstance(state, fixed.FixedState):
+        return fixed.joins_needed(state)
+    return elastic.joins_needed(state)

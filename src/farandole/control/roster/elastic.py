@@ -63,6 +63,7 @@ from farandole.control.roster.membership import (
     exclude,
     free_device_number,
     missing,
+    missing_at_least,
     names,
     remove_from_roll,
     with_gone,
@@ -95,6 +96,16 @@ def decide(state: ElasticState, event: Event) -> Decision:
         state, notices, change = settle(state)
         more, reasons = more + notices, [*reasons, change]
     return state, (*actions, *more), "; ".join(filter(None, reasons))
+
+
+def joins_needed(state: ElasticState) -> int:
+    """Return a number of workers that certainly must join before the next world can begin; 0: perhaps none.
+
+    What these workers report may have consequences before.
+    """
+    if state.has_active:
+        return max(0, missing_at_least(state)) if state.abandoned else 0
+    return max(0, min(len(state.expected), state.limits.max_size - len(state.waiting)))
 
 
 # --- events ---------------------------------------------------------------------------------------------------------

@@ -82,6 +82,11 @@ def decide(state: FixedState, event: Event) -> Decision:
     return msgspec.structs.replace(state, hold=hold), (*actions, hold), reason
 
 
+def joins_needed(state: FixedState) -> int:
+    """Return the number of workers that must join before anything follows from their joins."""
+    return 0 if state.gone else state.size - len(state.waiting)
+
+
 def _what_is_awaited(state: FixedState) -> Hold:
     here = len(state.waiting)
     # The timeout of the latest worker counts, as its arrival restarts the time.

@@ -41,8 +41,9 @@ from farandole.base.wire.rendezvous import (
     ScheduledBatch,
 )
 from farandole.control.roster import elastic
+from farandole.control.roster.arrivals import MANY
 from farandole.control.roster.connections import Connections
-from farandole.control.roster.decide import RosterState, decide
+from farandole.control.roster.decide import RosterState, decide, joins_needed
 from farandole.control.roster.events import (
     Action,
     Announce,
@@ -63,6 +64,10 @@ from farandole.control.roster.listener import Client, Listener
 from farandole.control.roster.membership import accusations
 from farandole.control.roster.timeouts import HoldTimer
 from farandole.control.roster.translate import event_of, joined, notices_so_far, place_on_arrival, places_of
+
+COLLECT_SECONDS = 0.005
+"""Seconds for which joins are collected while a job certainly waits for many more workers. Each decision takes the
+longer the more workers there are, so there must not be one for each of them."""
 
 Report = Failure | Progress | Measures | ReportedValue
 
@@ -98,6 +103,7 @@ class RosterService:
         call: the pickled call that workers may fetch; None: there is none.
         frame_limit: length of the longest accepted message, in bytes.
         handshake_seconds: seconds within which a client must authenticate.
+        collect_seconds: seconds for which joins are collected while a job waits for many workers.
     """
 
     def __init__(
@@ -112,20 +118,26 @@ class RosterService:
         call: bytes | None = None,
         frame_limit: int = FRAME_LIMIT,
         handshake_seconds: float = HANDSHAKE_SECONDS,
+        collect_seconds: float = COLLECT_SECONDS,
     ) -> None:
         self.state = state
         self.results: dict[int, bytes] = {}
         self._decides = happened or self._decide
         self._acted = acted
         self._arrived: list[Joined] = []
-        """Joins that were read in this turn of the loop: one decision is made for all of them."""
+        """Joins on which no decision has been made yet: one is made for all of them."""
+        self._deciding: asyncio.Handle | None = None
+        """The scheduled decision on them."""
+        self._needed = 0
+        """The number of workers that had to join before the first of them came."""
+        self._collect_seconds = collect_seconds
         self._reported = reported
         self._log = log
         self._call = call
         self._listener = Listener(secret, self.heard, self.closed, log, frame_limit, handshake_seconds)
         self._connections = Connections(log)
         self._exit_deadlines = ExitDeadlines(lambda worker: self._happened(EndOverdue(worker)))
-        self._hold_timer = HoldTimer(lambda kind: self._happened(HoldOver(kind)))
+        self._hold_timer = HoldTimer(lambda kind: self._happened(HoldOver(kind)), self._decide_on_joins)
         self._scheduled_batch = ScheduledBatch(0)
         self._world_ended_at = time.monotonic()
         """Time on the monotonic clock when the latest world was abandoned."""
@@ -150,7 +162,7 @@ class RosterService:
 
     async def close(self) -> None:
         """Stop listening, and close all connections."""
-        self._arrived.clear()
+        self._take_arrived()
         self._hold_timer.close()
         self._exit_deadlines.close()
         if self._catching_up is not None:
@@ -298,9 +310,20 @@ class RosterService:
             await client.send(RequestRefused(twice))
             return
         self._connections.waiting[worker] = client
-        if not self._arrived:
-            asyncio.get_running_loop().call_soon(self._decide_on_joins)
         self._arrived.append(joined(worker, message))
+        self._schedule_decision()
+
+    def _schedule_decision(self) -> None:
+        """Decide at the end of this turn of the loop or, in a job that waits for many workers, a moment later."""
+        loop = asyncio.get_running_loop()
+        if self._deciding is None:
+            self._needed = joins_needed(self.state)
+            if self._needed > MANY:
+                self._deciding = loop.call_later(self._collect_seconds, self._decide_on_joins)
+        if self._needed <= MANY or len(self._arrived) == self._needed:
+            if self._deciding is not None:
+                self._deciding.cancel()
+            self._deciding = loop.call_soon(self._decide_on_joins)
 
     def _fail(self, worker: int, message: Failure) -> None:
         self._reported(worker, message)
@@ -330,9 +353,17 @@ class RosterService:
         self._decides(event)
 
     def _decide_on_joins(self) -> None:
-        joins, self._arrived = tuple(self._arrived), []
+        joins = self._take_arrived()
         if joins:
             self._decides(joins[0] if len(joins) == 1 else JoinedTogether(joins))
+
+    def _take_arrived(self) -> tuple[Joined, ...]:
+        """Return the joins on which no decision has been made, and cancel the scheduled one."""
+        if self._deciding is not None:
+            self._deciding.cancel()
+            self._deciding = None
+        joins, self._arrived = tuple(self._arrived), []
+        return joins
 
     def _decide(self, event: Event) -> None:
         state, actions, reason = decide(self.state, event)

@@ -13,10 +13,12 @@ class HoldTimer:
 
     Args:
         over: called with the kind of the hold when its time is over.
+        arrived: called before that: decides on workers that have arrived in time, which may call `wait`.
     """
 
-    def __init__(self, over: Callable[[str], None]) -> None:
+    def __init__(self, over: Callable[[str], None], arrived: Callable[[], None]) -> None:
         self._over = over
+        self._arrived = arrived
         self._timer: asyncio.TimerHandle | None = None
         self._hold = Hold("")
 
@@ -38,5 +40,8 @@ class HoldTimer:
         self._hold = Hold("")
 
     def _waited(self) -> None:
-        kind, self._hold = self._hold.kind, Hold("")
-        self._over(kind)
+        timer = self._timer
+        self._arrived()
+        if self._timer is timer:
+            kind, self._hold = self._hold.kind, Hold("")
+            self._over(kind)
