@@ -38,7 +38,8 @@ class Plan:
     def survived_by(self, world: World) -> None:
         """Record the current world, whose members are all from the plan's world."""
         # By the workers' numbers: between the two worlds there may have been worlds that this worker has never seen.
-        self.present = [self._world.workers.index(worker) for worker in world.workers]
+        ranks = {worker: rank for rank, worker in enumerate(self._world.workers)}
+        self.present = [ranks[worker] for worker in world.workers]
 
     def goes_on_without_the_lost(self) -> None:
         """Record that the ranks that are present will finish the step."""

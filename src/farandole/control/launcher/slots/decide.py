@@ -235,8 +235,9 @@ class _Deciding:
 
     def _drain(self, action: DrainWorkers) -> None:
         """Let members of the world leave at the end of their step. Other workers have no step, and are ended."""
-        members = tuple(worker for worker in action.workers if worker in self.state.world)
-        others = tuple(worker for worker in action.workers if worker not in members)
+        world = frozenset(self.state.world)
+        members = tuple(worker for worker in action.workers if worker in world)
+        others = tuple(worker for worker in action.workers if worker not in world)
         if members:
             self._tell_roster(Drained(members, action.why))
         if others:

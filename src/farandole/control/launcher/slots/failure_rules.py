@@ -177,7 +177,7 @@ def _failed_by_itself(
     before = state.repeats.get(who)
     times = before.times + 1 if before is not None and before.what == event.what and not healthy else 1
     firsts = state.firsts - {event.worker}
-    in_world = any(worker in state.world for worker in living(state))
+    in_world = not living(state).keys().isdisjoint(state.world)
     early = bool(state.firsts) and not firsts and not (state.progressed or in_world)
     state = replace(
         state,

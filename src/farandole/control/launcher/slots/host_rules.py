@@ -157,12 +157,18 @@ def let_go(state: JobState, now: float) -> tuple[JobState, list[SlotAction]]:
         if site.gone and not any(slot.worker is not None for slot in site.slots):
             actions += [EndHost(site.label)] if site.phase in ("ready", "reaching", "lost") else []
             state = replace(state, sites=tuple(each for each in state.sites if each.label != site.label))
-    # Slots that are gone and empty.
-    trimmed = tuple(
-        replace(site, slots=tuple(slot for slot in site.slots if slot.index < site.size or slot.worker is not None))
-        for site in state.sites
-    )
-    return replace(state, sites=trimmed), actions
+    return _without_empty_slots(state), actions
+
+
+def _without_empty_slots(state: JobState) -> JobState:
+    """Remove slots that are gone and empty."""
+    kept = [
+        tuple(slot for slot in site.slots if slot.index < site.size or slot.worker is not None) for site in state.sites
+    ]
+    if all(len(slots) == len(site.slots) for site, slots in zip(state.sites, kept, strict=True)):
+        return state
+    sites = zip(state.sites, kept, strict=True)
+    return replace(state, sites=tuple(replace(site, slots=slots) for site, slots in sites))
 
 
 def _why_they_leave(site: Site) -> str:

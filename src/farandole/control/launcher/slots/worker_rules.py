@@ -83,7 +83,7 @@ def end_if_over(state: JobState, now: float) -> tuple[JobState, list[SlotAction]
         hint = "--blacklist-cooldown-range gives hosts another chance"
         return state, [EndJob("all hosts are blacklisted", hint)]
     # Spares wait for a world that will never begin.
-    left = [worker for worker in here if not state.generation or worker in state.world]
+    left = bool(here) and (not state.generation or not here.keys().isdisjoint(state.world))
     return state, [] if left else [EndJob("")]
 
 
@@ -91,7 +91,7 @@ def shrink(state: JobState, now: float) -> tuple[JobState, list[SlotAction]]:
     """Let the newest workers leave when there are more than allowed."""
     most = state.limits.max_size
     staying = {worker for worker, (_, slot) in at_work(state).items() if not (slot.draining or slot.left)}
-    members = [worker for worker in state.world if worker in staying]
+    members = staying.intersection(state.world)
     surplus = set(sorted(members)[most:])
     others = sorted(staying - surplus, key=lambda worker: (worker not in members, worker))
     surplus |= set(others[state.most :])
@@ -138,7 +138,8 @@ def will_start(state: JobState, now: float) -> bool:
     Slots on hosts that are being reached, or will be, also count, and slots that will soon be free. The slot of the
     first member does not count while that worker may stay until others have the state.
     """
-    first = next((worker for worker in state.world if worker in living(state)), None)
+    here = living(state)
+    first = next((worker for worker in state.world if worker in here), None)
     return not (state.closing or state.end) and any(
         is_free(state, site, slot) or (slot.index < site.size and (slot.draining or slot.left) and slot.worker != first)
         for site in state.sites
