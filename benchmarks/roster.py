@@ -67,12 +67,13 @@ class SimulatedAgent:
         self._relays = relays
         self._kept = KeptEnd(latest)
 
-    def relay(self, worker: int, payload: bytes) -> None:
-        """Count a message of the roster to a worker."""
+    def relay(self, worker: int, payload: bytes, shared: bytes) -> None:
+        """Count a message of the roster to a worker, which is sent in two parts."""
         self.counts.sent += 1
-        self.counts.sent_bytes += LENGTH_BYTES + len(payload)
+        self.counts.sent_bytes += LENGTH_BYTES + len(payload) + len(shared)
         if self._relays:
-            self.counts.to_agents_bytes += LENGTH_BYTES + len(encode(self._kept.message(worker, frame(payload))))
+            message = self._kept.message(worker, frame(payload + shared))
+            self.counts.to_agents_bytes += LENGTH_BYTES + len(encode(message))
 
 
 class SimulatedChannel(AsyncChannel):
@@ -85,9 +86,9 @@ class SimulatedChannel(AsyncChannel):
     async def send(self, payload: bytes) -> None:
         self.post(payload)
 
-    def post(self, payload: bytes) -> None:
+    def post(self, payload: bytes, shared: bytes = b"") -> None:
         self._agent.counts.answers += ANSWER in payload[: len(ANSWER)]
-        self._agent.relay(self._worker, payload)
+        self._agent.relay(self._worker, payload, shared)
 
     def backlog(self) -> int:
         return 0

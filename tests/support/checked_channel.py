@@ -21,8 +21,8 @@ class CheckedChannel(AsyncChannel):
     async def send(self, payload: bytes) -> None:
         self.post(payload)
 
-    def post(self, payload: bytes) -> None:
-        self.sent.append(self._codec.decode(payload))
+    def post(self, payload: bytes, shared: bytes = b"") -> None:
+        self.sent.append(self._codec.decode(payload + shared))
 
     def backlog(self) -> int:
         return 0

@@ -10,8 +10,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from checked_channel import CheckedChannel
 from tests.support.membership import again, announced, dead, silent, started, unreached, world
 
+from farandole.base.wire.frames import Codec
+from farandole.base.wire.rendezvous import FromWorker
 from farandole.control.roster import elastic, fixed
 from farandole.control.roster.decide import RosterState, decide
 from farandole.control.roster.events import (
@@ -32,6 +35,7 @@ from farandole.control.roster.events import (
     Suspected,
     find_places,
 )
+from farandole.control.roster.listener import Client
 from farandole.control.roster.membership import Limits, missing, missing_at_least
 from farandole.control.roster.translate import places_of
 
@@ -139,6 +143,24 @@ def test_answers_to_the_workers_of_a_world_share_one_table() -> None:
         (7, 2, 1, 3),
     ]
     assert {(each.contacts, each.hostnames) for each in worlds} == {(announcement.contacts, ("a", "b", "a"))}
+
+
+def test_answers_are_sent_with_the_one_table_and_not_with_copies_of_it() -> None:
+    places = find_places([Joined(number, "", f"h{number}", f"h{number}") for number in range(3)])
+    sent: list[tuple[bytes, bytes]] = []
+
+    class Channel(CheckedChannel):
+        def post(self, payload: bytes, shared: bytes = b"") -> None:
+            sent.append((payload, shared))
+            super().post(payload, shared)
+
+    channel = Channel()
+    answers = list(places_of(Announce(7, ("at 0", "at 1", "at 2"), places), state_held=False))
+    for rank, answer in enumerate(answers):
+        assert Client(rank, channel, Codec[FromWorker](FromWorker)).post_if_idle(answer)
+    assert channel.sent == answers
+    assert all(shared is answers[0].table for _, shared in sent)
+    assert max(len(payload) for payload, _ in sent) < 100
 
 
 def test_job_that_waits_for_many_workers_gives_their_number() -> None:

@@ -10,10 +10,10 @@ from checked_channel import CheckedChannel
 from membership import after, started
 
 from farandole.base.wire.frames import Codec
-from farandole.base.wire.rendezvous import FetchCall, FromRoster, FromWorker, Join, Leaving, Placed
+from farandole.base.wire.rendezvous import Coming, FetchCall, FromRoster, FromWorker, Join, Leaving, Listen, Placed
 from farandole.control.roster import fixed
 from farandole.control.roster.decide import RosterState
-from farandole.control.roster.events import Finished, Hold, Joined
+from farandole.control.roster.events import Expected, Finished, Hold, Joined
 from farandole.control.roster.listener import Client
 from farandole.control.roster.service import RosterService
 from farandole.control.roster.timeouts import HoldTimer
@@ -135,6 +135,42 @@ def test_survivors_that_join_one_by_one_wait_for_the_last_one_only() -> None:
 
     assert len(asyncio.run(asyncio.wait_for(run(), 60)).members) == 99
     assert len(reasons) == 2
+
+
+def test_members_are_notified_of_the_workers_to_come_only_if_their_number_has_changed() -> None:
+    async def run() -> list[list[int]]:
+        service = RosterService(started(0, 1, 2), b"s" * 32)
+        listening = [CheckedChannel() for _ in range(3)]
+        clients = [Client(worker, channel, Codec[FromWorker](FromWorker)) for worker, channel in enumerate(listening)]
+        for client in clients:
+            await service.heard(client, Listen())
+        seen: list[list[int]] = []
+
+        async def join(*workers: int, generation: int) -> None:
+            for worker in workers:
+                await service.heard(clients[worker], Join("c", 30.0, generation=generation, trained=True))
+            while service.state.generation == generation:
+                await asyncio.sleep(0)
+            seen.append([_coming(channel) for channel in listening])
+
+        await join(0, 1, 2, generation=0)
+        service.tell(Finished(2, "was killed", failed=True))
+        await join(0, 1, generation=1)
+        service.tell(Expected(3, "h3"))
+        seen.append([_coming(channel) for channel in listening])
+        # The connection of a worker is replaced: what it was told may have been lost.
+        listening[0] = CheckedChannel()
+        await service.heard(Client(0, listening[0], Codec[FromWorker](FromWorker)), Listen())
+        seen.append([_coming(channel) for channel in listening])
+        await service.close()
+        return seen
+
+    assert asyncio.run(asyncio.wait_for(run(), 60)) == [[1, 1, 1], [1, 1, 1], [2, 2, 1], [1, 2, 1]]
+
+
+def _coming(channel: CheckedChannel) -> int:
+    """Return how many notices of the number of workers to come were sent."""
+    return sum(isinstance(each, Coming) for each in channel.sent)
 
 
 def test_worker_that_joins_just_before_the_time_of_a_hold_is_over_restarts_it() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from farandole.base.wire.errors import BadMessage, ConnectionLost, WireError, WireTimeout
-from farandole.base.wire.frames import FRAME_LIMIT, LENGTH_BYTES, frame, frame_length
+from farandole.base.wire.frames import FRAME_LIMIT, LENGTH_BYTES, frame, frame_header, frame_length
 from farandole.base.wire.handshake import HANDSHAKE_LIMIT, HANDSHAKE_SECONDS, ServerHandshake
 
 _FORGOTTEN_AT_ONCE = 1 << 16
@@ -45,9 +45,16 @@ class AsyncChannel:
         except OSError as error:
             raise ConnectionLost(f"the connection broke: {error.strerror or error}") from None
 
-    def post(self, payload: bytes) -> None:
-        """Send one frame without waiting. Use it for small frames to a side that always reads."""
-        self._writer.write(frame(payload))
+    def post(self, payload: bytes, shared: bytes = b"") -> None:
+        """Send one frame without waiting. Use it for small frames to a side that always reads.
+
+        Args:
+            payload: the payload, or its beginning.
+            shared: the rest of the payload, which is not copied: many frames may have the same one.
+        """
+        self._writer.write(frame_header(len(payload) + len(shared)) + payload)
+        if shared:
+            self._writer.write(shared)
 
     def backlog(self) -> int:
         """Return the number of unsent bytes, which the other side has not read yet."""

@@ -29,9 +29,18 @@ def frame(payload: bytes) -> bytes:
     Raises:
         BadMessage: the payload exceeds the range of the length field (4 GiB).
     """
-    if len(payload) > LARGEST_FRAME:
-        raise BadMessage(f"a message of {len(payload)} bytes does not fit into a frame ({LARGEST_FRAME} bytes at most)")
-    return len(payload).to_bytes(LENGTH_BYTES, "little") + payload
+    return frame_header(len(payload)) + payload
+
+
+def frame_header(length: int) -> bytes:
+    """Return the header of a frame with a payload of `length` bytes.
+
+    Raises:
+        BadMessage: the payload exceeds the range of the length field (4 GiB).
+    """
+    if length > LARGEST_FRAME:
+        raise BadMessage(f"a message of {length} bytes does not fit into a frame ({LARGEST_FRAME} bytes at most)")
+    return length.to_bytes(LENGTH_BYTES, "little")
 
 
 def frame_length(header: bytes, limit: int) -> int:

@@ -23,7 +23,12 @@ from __future__ import annotations
 
 import msgspec
 
-from farandole.base.wire.encoding import decode
+from farandole.base.wire.encoding import decode, encode
+
+# How MessagePack begins bytes: no bytes at all, and bytes whose length follows in 4 bytes.
+_EMPTY_BIN = b"\xc4\x00"
+_BIN32 = b"\xc6"
+_BIN32_LENGTH_BYTES = 4
 
 
 class RendezvousError(RuntimeError):
@@ -103,6 +108,12 @@ class Placed(msgspec.Struct, frozen=True, tag="world"):
     cross_size: int
     table: bytes
     """An encoded `WorldTable`."""
+
+    def encoded(self) -> tuple[bytes, bytes]:
+        """Return this message as MessagePack in two parts, the second of which is the table, without a copy of it."""
+        without = encode(msgspec.structs.replace(self, table=b""))
+        length = len(self.table).to_bytes(_BIN32_LENGTH_BYTES, "big")
+        return without.removesuffix(_EMPTY_BIN) + _BIN32 + length, self.table
 
     def world(self) -> World:
         """Return the world as this worker sees it.

@@ -14,7 +14,7 @@ from farandole.base.wire.address import format_address
 from farandole.base.wire.async_channel import AsyncChannel
 from farandole.base.wire.errors import BadMessage, ConnectionLost, WireError
 from farandole.base.wire.frames import Codec
-from farandole.base.wire.rendezvous import FromWorker, Hello
+from farandole.base.wire.rendezvous import FromWorker, Hello, Placed
 
 # Limit of unsent data for a worker that does not read, which bounds the roster's memory.
 BACKLOG_BYTES = 8 * 1024 * 1024
@@ -55,7 +55,10 @@ class Client:
         """Send a message if nothing else is to be sent, and return whether it was."""
         if self.channel.backlog() > 0:
             return False
-        self.channel.post(self._codec.encode(message))
+        if isinstance(message, Placed):
+            self.channel.post(*message.encoded())
+        else:
+            self.channel.post(self._codec.encode(message))
         return True
 
 

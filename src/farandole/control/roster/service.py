@@ -142,7 +142,9 @@ class RosterService:
         self._world_ended_at = time.monotonic()
         """Time on the monotonic clock when the latest world was abandoned."""
         self._notified_coming: tuple[tuple[int, ...], int] = ((), 0)
-        """The latest `Coming` notice: the workers that got it, and the number of workers in it."""
+        """The members of the world that know how many workers are still to join, and that number."""
+        self._coming: dict[int, int] = {}
+        """The number in the latest `Coming` notice to each worker, on its present connection."""
         self._held: deque[tuple[Client, FromWorker | None]] | None = None
         """Messages that arrived between `pause` and `resume` and are not handled yet, in their order; None in place of
         a message: that connection has closed. None: the service is not paused, and has handled all of them."""
@@ -263,6 +265,8 @@ class RosterService:
     def _forget(self, client: Client) -> None:
         # A join that it sent just before is decided on first: its answer needs the connection, even if it is closed.
         self._decide_on_joins()
+        if self._connections.listeners.get(client.worker) is client:
+            self._coming.pop(client.worker, None)
         if self._connections.forget(client):
             self._happened(Lost(client.worker))
 
@@ -334,6 +338,7 @@ class RosterService:
 
     def _listen(self, client: Client) -> None:
         self._connections.listeners[client.worker] = client
+        self._coming.pop(client.worker, None)
         if not isinstance(self.state, elastic.ElasticState):
             return
         # Also sent if it is 0: a worker that reconnects may have got another batch size from the previous roster.
@@ -341,6 +346,7 @@ class RosterService:
         if client.worker in self.state.members:
             for notice in notices_so_far(self.state):
                 client.post(notice)
+            self._coming[client.worker] = len(self.state.expected)
 
     # --- decisions -----------------------------------------------------------------------------------------------
 
@@ -419,4 +425,7 @@ class RosterService:
             and (now := (state.members, len(state.expected))) != self._notified_coming
         ):
             self._notified_coming = now
-            self._connections.notify(state.members, Coming(len(state.expected)))
+            number = len(state.expected)
+            uninformed = [worker for worker in state.members if self._coming.get(worker) != number]
+            self._connections.notify(uninformed, Coming(number))
+            self._coming.update((worker, number) for worker in uninformed if worker in self._connections.listeners)
