@@ -137,7 +137,7 @@ class RosterService:
         self._listener = Listener(secret, self.heard, self.closed, log, frame_limit, handshake_seconds)
         self._connections = Connections(log)
         self._exit_deadlines = ExitDeadlines(lambda worker: self._happened(EndOverdue(worker)))
-        self._hold_timer = HoldTimer(lambda kind: self._happened(HoldOver(kind)), self._decide_on_joins)
+        self._hold_timer = HoldTimer(lambda kind: self._happened(HoldOver(kind)), self.decide_on_joins)
         self._scheduled_batch = ScheduledBatch(0)
         self._world_ended_at = time.monotonic()
         """Time on the monotonic clock when the latest world was abandoned."""
@@ -264,7 +264,7 @@ class RosterService:
 
     def _forget(self, client: Client) -> None:
         # A join that it sent just before is decided on first: its answer needs the connection, even if it is closed.
-        self._decide_on_joins()
+        self.decide_on_joins()
         if self._connections.listeners.get(client.worker) is client:
             self._coming.pop(client.worker, None)
         if self._connections.forget(client):
@@ -323,11 +323,12 @@ class RosterService:
         if self._deciding is None:
             self._needed = joins_needed(self.state)
             if self._needed > MANY:
-                self._deciding = loop.call_later(self._collect_seconds, self._decide_on_joins)
-        if self._needed <= MANY or len(self._arrived) == self._needed:
-            if self._deciding is not None:
-                self._deciding.cancel()
-            self._deciding = loop.call_soon(self._decide_on_joins)
+                self._deciding = loop.call_later(self._collect_seconds, self.decide_on_joins)
+            else:
+                self._deciding = loop.call_soon(self.decide_on_joins)
+        elif len(self._arrived) == self._needed:
+            self._deciding.cancel()
+            self._deciding = loop.call_soon(self.decide_on_joins)
 
     def _fail(self, worker: int, message: Failure) -> None:
         self._reported(worker, message)
@@ -355,10 +356,11 @@ class RosterService:
         self._happened(event)
 
     def _happened(self, event: Event) -> None:
-        self._decide_on_joins()  # they came before
+        self.decide_on_joins()
         self._decides(event)
 
-    def _decide_on_joins(self) -> None:
+    def decide_on_joins(self) -> None:
+        """Decide on the joins that are being collected. Called before a decision on an event that came after them."""
         joins = self._take_arrived()
         if joins:
             self._decides(joins[0] if len(joins) == 1 else JoinedTogether(joins))

@@ -198,6 +198,8 @@ class Supervisor:
 
     def happened(self, event: Event) -> None:
         """Decide on an event, and carry the decision out. Events that occur meanwhile are queued."""
+        # A worker that joined before it was lost or suspected must not seem to have joined after that.
+        self.service.decide_on_joins()
         self.decisions.happened(event)
 
     def _reported(self, worker: int, report: Report) -> None:
