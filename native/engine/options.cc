@@ -18,7 +18,12 @@ void assign(Value& option, double value, std::string_view name) {
   if constexpr (std::is_enum_v<Value>) {
     const Enumerated known = enumerated(Value{});
     if (!(value >= 0 && value <= known.last && value == std::floor(value))) {
-      refuse(std::string("there is no ") + known.what + " with number " + format_value(value));
+      std::string valid;
+      for (uint32_t number = 0; number <= known.last; ++number) {
+        valid +=
+            (number == 0 ? "" : ", ") + std::to_string(number) + " (" + format_value(static_cast<Value>(number)) + ")";
+      }
+      refuse(std::string("there is no ") + known.what + " with number " + format_value(value) + "; there are " + valid);
     }
     option = static_cast<Value>(static_cast<uint32_t>(value));
   } else if constexpr (std::is_integral_v<Value>) {

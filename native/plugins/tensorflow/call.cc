@@ -84,8 +84,8 @@ void Call::begin() {
   if (kernel_.row->kind == FARANDOLE_JOIN) {
     base_ = operation;
   } else if (kernel_.is_unnamed()) {
-    is_counted_ = true;
-    base_ = kScope + operation + "." + EngineLink::of_process().next_name(operation, kernel_.group);
+    unnamed_ = EngineLink::of_process().unnamed_calls().take(operation, kernel_.group);
+    base_ = kScope + operation + "." + name_of(*unnamed_);
   } else {
     base_ = kScope + operation + "." + kernel_.key(context_);
   }
@@ -106,8 +106,8 @@ void Call::begin() {
       hand_over(requests);
     }
   } catch (const OpError& error) {
-    if (is_counted_) {
-      EngineLink::of_process().give_back_name(kernel_.row->operation, kernel_.group);
+    if (unnamed_) {
+      EngineLink::of_process().unnamed_calls().give_back(*unnamed_);
     }
     open_ = 1;
     fail(error.code(), error.what());
@@ -403,7 +403,7 @@ void Call::end() {
     }
   }
   if (kernel_.row->kind == FARANDOLE_JOIN) {
-    EngineLink::of_process().restart_names();
+    EngineLink::of_process().unnamed_calls().restart_once_more();
   }
   parts_.clear();
   // Before TensorFlow begins its next operation, which may be a call that is the only one in flight.

@@ -62,8 +62,8 @@ class Call {
   const Kernel& kernel_;
   TF_OpKernelContext* const context_;
   const std::function<void()> done_;
-  std::string base_;         // the operation and the key: begins the names of the parts
-  bool is_counted_ = false;  // the name is a number of this rank's
+  std::string base_;                                     // the operation and the key: begins the names of the parts
+  std::optional<plugins::UnnamedCalls::Taken> unnamed_;  // the number in the name, if users gave none
   std::vector<Part> parts_;
   farandole_engine* engine_ = nullptr;
   std::atomic<size_t> open_{0};  // parts that are not done

@@ -18,11 +18,7 @@ EngineLink& EngineLink::of_process() {
 }
 
 void EngineLink::enter(farandole_engine* engine, plugins::Place place) {
-  {
-    const std::lock_guard<std::mutex> lock(names_mutex_);
-    counts_.clear();
-    restarts_ = 0;
-  }
+  unnamed_calls_.restart(0);
   attach(engine, place);
 }
 
@@ -43,34 +39,9 @@ std::vector<int32_t> EngineLink::Use::ranks_of(uint32_t group) const {
   return ranks;
 }
 
-std::string EngineLink::next_name(const std::string& operation, uint32_t group) {
-  const std::lock_guard<std::mutex> lock(names_mutex_);
-  const uint64_t number = counts_[operation + "/" + std::to_string(group)]++;
+std::string name_of(const plugins::UnnamedCalls::Taken& taken) {
   // The requests of before a join are done by the end of the next one, so two sets of names are enough.
-  return "noname." + std::to_string(restarts_ % 2) + "." + std::to_string(number % kRecurringNames);
-}
-
-void EngineLink::give_back_name(const std::string& operation, uint32_t group) {
-  const std::lock_guard<std::mutex> lock(names_mutex_);
-  --counts_[operation + "/" + std::to_string(group)];
-}
-
-void EngineLink::restart_names() {
-  const std::lock_guard<std::mutex> lock(names_mutex_);
-  counts_.clear();
-  ++restarts_;
-}
-
-void EngineLink::restart_names(uint64_t restarts) {
-  const std::lock_guard<std::mutex> lock(names_mutex_);
-  counts_.clear();
-  restarts_ = restarts;
-}
-
-void EngineLink::restart_names_of(uint32_t group) {
-  const std::lock_guard<std::mutex> lock(names_mutex_);
-  std::erase_if(counts_,
-                [ending = "/" + std::to_string(group)](const auto& count) { return count.first.ends_with(ending); });
+  return "noname." + std::to_string(taken.restarts % 2) + "." + std::to_string(taken.number % kRecurringNames);
 }
 
 }  // namespace farandole::tensorflow

@@ -40,11 +40,11 @@ void farandole_tensorflow_attach(farandole_engine* engine, int32_t rank, int32_t
 void farandole_tensorflow_detach(void) { farandole::tensorflow::EngineLink::of_process().detach(); }
 
 void farandole_tensorflow_restart_names(uint32_t restarts) {
-  farandole::tensorflow::EngineLink::of_process().restart_names(restarts);
+  farandole::tensorflow::EngineLink::of_process().unnamed_calls().restart(restarts);
 }
 
 void farandole_tensorflow_restart_names_of(uint32_t group) {
-  farandole::tensorflow::EngineLink::of_process().restart_names_of(group);
+  farandole::tensorflow::EngineLink::of_process().unnamed_calls().restart_group(group);
 }
 
 }  // extern "C"

@@ -98,9 +98,11 @@ TEST(Options, OptionOfAnotherKindIsRefusedWithValidOnes) {
 }
 
 TEST(Options, UnknownValuesAreRefused) {
-  EXPECT_EQ(refusal(Kind::kAllreduce, {{"op", 6}}), "there is no reduction with number 6");
-  EXPECT_EQ(refusal(Kind::kAllreduce, {{"op", -1}}), "there is no reduction with number -1");
-  EXPECT_EQ(refusal(Kind::kAllreduce, {{"compression", 0.5}}), "there is no compression with number 0.5");
+  const std::string reductions = "; there are 0 (Average), 1 (Sum), 2 (Adasum), 3 (Min), 4 (Max), 5 (Product)";
+  EXPECT_EQ(refusal(Kind::kAllreduce, {{"op", 6}}), "there is no reduction with number 6" + reductions);
+  EXPECT_EQ(refusal(Kind::kAllreduce, {{"op", -1}}), "there is no reduction with number -1" + reductions);
+  EXPECT_TRUE(refusal(Kind::kAllreduce, {{"compression", 0.5}})
+                  .starts_with("there is no compression with number 0.5; there are 0 ("));
   EXPECT_EQ(refusal(Kind::kBroadcast, {{"root", 1.5}}), "the option 'root' is a whole number, not 1.5");
   EXPECT_EQ(refusal(Kind::kBroadcast, {{"root", 1e10}}), "the option 'root' is a whole number, not 1e+10");
 }
