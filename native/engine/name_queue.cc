@@ -30,10 +30,10 @@ std::vector<std::unique_ptr<Pending>> NameQueue::admit(std::vector<std::unique_p
 std::unique_ptr<Pending> NameQueue::begin(std::unique_ptr<Pending> pending) {
   const auto [place, is_free] = names_.try_emplace(key_of(*pending));
   if (!is_free) {
-    place->second.push_back(std::move(pending));
+    place->second.push_back({++arrivals_, std::move(pending)});
     ++waiting_;
   } else if (waiting_ > 0 && speaks_of_all_before(*pending)) {
-    last_.push_back(std::move(pending));
+    last_.push_back({++arrivals_, waiting_, std::move(pending)});
   }
   return pending;
 }
@@ -43,23 +43,36 @@ void NameQueue::settle(const Pending& pending) {
   if (node.empty() || node.mapped().empty()) {
     return;
   }
-  Waiting& waiting = node.mapped();
-  next_.push_back(std::move(waiting.front()));
+  std::vector<Waiting>& waiting = node.mapped();
+  const uint64_t number = waiting.front().number;
+  next_.push_back(std::move(waiting.front().pending));
   waiting.erase(waiting.begin());
   node.key() = key_of(*next_.back());
   names_.insert(std::move(node));
-  if (--waiting_ == 0) {
-    std::ranges::move(std::exchange(last_, {}), std::back_inserter(next_));
+  --waiting_;
+  release_last(number);
+}
+
+// What arrived with this number does not wait any more.
+void NameQueue::release_last(uint64_t number) {
+  for (Last& last : last_) {
+    if (number < last.number && --last.before == 0) {
+      next_.push_back(std::move(last.pending));
+    }
   }
+  std::erase_if(last_, [](const Last& last) { return last.before == 0; });
 }
 
 void NameQueue::take_all(std::vector<std::unique_ptr<Pending>>& into) {
-  for (auto& [key, waiting] : std::exchange(names_, {})) {
-    std::ranges::move(waiting, std::back_inserter(into));
+  for (auto& [key, all] : std::exchange(names_, {})) {
+    for (Waiting& waiting : all) {
+      into.push_back(std::move(waiting.pending));
+    }
   }
-  for (Waiting* const waiting : {&last_, &next_}) {
-    std::ranges::move(std::exchange(*waiting, {}), std::back_inserter(into));
+  for (Last& last : std::exchange(last_, {})) {
+    into.push_back(std::move(last.pending));
   }
+  std::ranges::move(std::exchange(next_, {}), std::back_inserter(into));
   waiting_ = 0;
 }
 

@@ -5,7 +5,8 @@
 // is the same on all ranks, because requests of one name are agreed on in the order in which each rank submits them.
 //
 // A join, and the removal of a process set, speak of all that this rank has asked for before. So they wait until
-// nothing waits for its name any more.
+// nothing that came before them waits for its name any more. What comes after them, from other threads, does not
+// matter: there may always be something.
 //
 // Threads: for the thread with the progress lock.
 #pragma once
@@ -48,16 +49,28 @@ class NameQueue {
       return std::hash<std::string_view>{}(key.name) + size_t{key.group} * 0x9E3779B97F4A7C15U;
     }
   };
-  using Waiting = std::vector<std::unique_ptr<Pending>>;  // oldest first
+  struct Waiting {
+    uint64_t number;  // of its arrival
+    std::unique_ptr<Pending> pending;
+  };
+  // A request that speaks of all before it.
+  struct Last {
+    uint64_t number;
+    size_t before;  // how many of these wait
+    std::unique_ptr<Pending> pending;
+  };
 
   static Key key_of(const Pending& pending) noexcept { return {pending.request.group, pending.request.name}; }
   // Null when it waits now.
   std::unique_ptr<Pending> begin(std::unique_ptr<Pending> pending);
 
-  std::unordered_map<Key, Waiting, KeyHash> names_;
-  size_t waiting_ = 0;  // in names_, over all names
-  Waiting last_;        // what speaks of all before it
-  Waiting next_;        // may go on
+  void release_last(uint64_t number);
+
+  std::unordered_map<Key, std::vector<Waiting>, KeyHash> names_;  // oldest first
+  uint64_t arrivals_ = 0;                                         // of what had to wait
+  size_t waiting_ = 0;                                            // in names_, over all names
+  std::vector<Last> last_;                                        // oldest first
+  std::vector<std::unique_ptr<Pending>> next_;                    // may go on
 };
 
 }  // namespace farandole::engine

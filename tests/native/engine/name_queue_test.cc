@@ -109,6 +109,19 @@ TEST(NameQueue, AJoinAndTheEndOfAGroupWaitForAllThatWaitsBeforeThem) {
   }
 }
 
+// Another thread may always have something that waits.
+TEST(NameQueue, AJoinDoesNotWaitForWhatComesAfterIt) {
+  NameQueue queue;
+  Requests first = queue.admit(
+      requests(pending("a", 1), pending("a", 2), pending("end", 1, 0, Kind::kJoin), pending("a", 3), pending("b", 1)));
+  EXPECT_EQ(titles(first), (Titles{"a1", "b1"}));
+  EXPECT_TRUE(queue.admit(requests(pending("b", 2))).empty());
+  queue.settle(*first[1]);
+  EXPECT_EQ(titles(queue.admit({})), Titles{"b2"}) << "which says nothing about a2";
+  queue.settle(*first[0]);
+  EXPECT_EQ(titles(queue.admit(requests(pending("b", 3)))), (Titles{"a2", "end1"}));
+}
+
 TEST(NameQueue, AJoinDoesNotWaitForRequestsThatWaitForOthersOnly) {
   NameQueue queue;
   EXPECT_EQ(titles(queue.admit(requests(pending("a", 1), pending("end", 1, 0, Kind::kJoin)))), (Titles{"a1", "end1"}));
