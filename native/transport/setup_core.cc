@@ -13,8 +13,7 @@ using base::Error;
 
 namespace {
 
-constexpr const char* kSetHostKeys =
-    "; give the workers of each host a text of their own in FARANDOLE_HOST_KEY, or set FARANDOLE_SHARED_MEMORY=0";
+constexpr const char* kSetHostKeys = "; give the workers of each host a text of their own in FARANDOLE_HOST_KEY";
 
 }  // namespace
 
