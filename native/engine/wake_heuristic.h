@@ -10,7 +10,8 @@
 // moment later. Either ends the prediction. Time is what the caller says it is, and never goes back.
 //
 // After a pause, the engine thread sleeps until it is woken, so that an idle program does not wake up again and again.
-// The next requests wake it. If the prediction was right before the pause, it takes only a few of them to make it again.
+// The next requests wake it. If the prediction was right before the pause, it takes only a few of them to make it
+// again.
 #pragma once
 
 #include <algorithm>
