@@ -1,5 +1,6 @@
 // Engines of a world in which most links are made when they are needed first, on 33 hosts.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include "support/worlds.h"
 #include "transport/revocation_graph.h"
@@ -13,6 +14,19 @@ using reduce::Dtype;
 constexpr int kSize = transport::kLargestWorldInWhichAllTellAll + 2;
 constexpr float kSum = kSize * (kSize - 1) / 2;
 
+// All ranks of these worlds are threads of one process, with both ends of each connection.
+constexpr rlim_t kOpenFiles = 10'000;
+
+class LargeWorld : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_max < kOpenFiles) {
+      GTEST_SKIP() << "needs a hard limit of " << kOpenFiles << " open files";
+    }
+  }
+};
+
 // Runs body(rank, engine) on all ranks; then those that return true leave in good order, and the others die.
 void in_large_world(const std::function<bool(int, Engine&)>& body) {
   testing::Meshes meshes(testing::Kind::kTree, kSize);
@@ -25,7 +39,7 @@ void in_large_world(const std::function<bool(int, Engine&)>& body) {
   });
 }
 
-TEST(LargeWorld, CollectivesOfAllSizesAreRight) {
+TEST_F(LargeWorld, CollectivesOfAllSizesAreRight) {
   in_large_world([](int rank, Engine& engine) {
     for (const size_t count : {size_t{1}, size_t{1'000}, size_t{70'001}}) {
       for (int step = 0; step < 3; ++step) {
@@ -37,7 +51,7 @@ TEST(LargeWorld, CollectivesOfAllSizesAreRight) {
   });
 }
 
-TEST(LargeWorld, DataOfOneRankReachesAllFromAnyRoot) {
+TEST_F(LargeWorld, DataOfOneRankReachesAllFromAnyRoot) {
   in_large_world([](int rank, Engine& engine) {
     for (const int root : {kSize - 1, 0, 37}) {
       std::vector<int32_t> values(5'000, rank);
@@ -52,7 +66,7 @@ TEST(LargeWorld, DataOfOneRankReachesAllFromAnyRoot) {
 }
 
 // The odd ranks are members; the lowest rank of each host is not, and counts for them.
-TEST(LargeWorld, GroupMakesLinksOfItsOwn) {
+TEST_F(LargeWorld, GroupMakesLinksOfItsOwn) {
   in_large_world([](int rank, Engine& engine) {
     std::vector<int64_t> odd;
     for (int member = 1; member < kSize; member += 2) {
@@ -70,7 +84,7 @@ TEST(LargeWorld, GroupMakesLinksOfItsOwn) {
 }
 
 // Its engine ends without a goodbye, as when its process dies.
-TEST(LargeWorld, AllHearOfDeathInTheMiddleOfCollective) {
+TEST_F(LargeWorld, AllHearOfDeathInTheMiddleOfCollective) {
   static constexpr int kDead = 41;
   in_large_world([](int rank, Engine& engine) {
     if (rank == kDead) {
