@@ -139,5 +139,5 @@ def test_run_of_executor_refuses_wrong_kinds(executor: RayExecutor, wrong: dict[
         executor.run(**{"fn": print, **wrong})
     if "fn" in wrong:
         for call in (executor.execute, executor.execute_single, executor.run_remote):
-            with pytest.raises((SpecError, NotImplementedError), match=f"{said}|has no"):
+            with pytest.raises(SpecError, match=said):
                 call(5)  # type: ignore[operator]
