@@ -48,7 +48,7 @@ class RaySettings:
         if isinstance(self.nics, str):
             raise SpecError(f"nics={self.nics!r} is text", f"give a list of network interfaces: nics=[{self.nics!r}]")
         if self.nics is not None:
-            self.nics = tuple(self.nics)  # It is read by each worker.
+            self.nics = list(self.nics)  # It is read by each worker.
 
 
 def write_identity_file(path: str | None, text: str | None) -> None:
