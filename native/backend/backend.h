@@ -110,6 +110,10 @@ class Backend {
   // false if there is nothing. The next job may be another one, whether or not the members run this one.
   virtual bool stage(const collective::Group& group, const collective::Choice& choice,
                      const collective::AllreduceJob& job) = 0;
+  // Called on one member, with a job that it has staged, when all members have staged theirs: does what one can do for
+  // all. The members that then run the job are told which one that was. Throws as run() does.
+  virtual void reduce_staged(const collective::Group& group, const collective::Choice& choice,
+                             const collective::AllreduceJob& job) = 0;
   // Throws the world's error when it is revoked, at the latest within the failure deadline. In host memory: blocks
   // until done, and returns null. In device memory: returns the mark after which it is done, in a stream that has
   // waited for `after`; nothing else may be put into it before.

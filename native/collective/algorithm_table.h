@@ -34,6 +34,8 @@ struct Context {
   const Group& group;
   const Knobs& knobs;
   ExchangeCarrier& exchanges;  // between hosts
+  // The members whose memory the algorithm may have read: all, unless it says otherwise.
+  std::span<const int> read = group.members;
 };
 
 // A member's share of the bytes that go through shared memory at a time.
@@ -147,6 +149,9 @@ struct Algorithm {
   // sequence. Null: there is no such work. Even when the members then do not run this job, the next allreduce may be
   // another job.
   void (*stage)(Context& context, const AllreduceJob& job) = nullptr;
+  // Does what one member can do for all when all have staged the job and are going to run it, unless that fails for
+  // another reason. Null, where `stage` is not: there is no such work.
+  void (*reduce_staged)(Context& context, const AllreduceJob& job) = nullptr;
 };
 
 std::span<const Algorithm> algorithms() noexcept;

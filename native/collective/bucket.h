@@ -39,6 +39,7 @@ struct AllreduceJob {
   reduce::Scale postscale;
   std::vector<Piece> pieces;
   bool is_staged = false;    // by every member, before it was agreed that all of them run it: see Algorithm::stage
+  int reduced_by = -1;       // if it is staged: the rank that ran Algorithm::reduce_staged
   Copied* copied = nullptr;  // where copies are counted; null: nowhere
 };
 

@@ -22,9 +22,8 @@ struct Knobs {
   uint64_t chunk_bytes = uint64_t{1} << 20;
   // Results from this size on are stored past the caches, where that is possible: they would not fit anyway.
   uint64_t stream_bytes = uint64_t{16} << 20;
-  // Up to this size, every member of a host reduces everything: a second synchronization would cost more than the
-  // arithmetic that it saves. With more than kFewMembers members, each of which reads the data of all, the limit is
-  // correspondingly lower.
+  // Up to this size, a member reduces the whole tensor: a second synchronization would cost more than the arithmetic
+  // that it saves. With more than kFewMembers members, whose data it reads, the limit is correspondingly lower.
   uint64_t small_bytes = uint64_t{16} << 10;
   // The number of bytes that a link between hosts carries while one message travels. Below it, the number of messages
   // matters more than their size. (order, with more than 8 hosts)
@@ -49,8 +48,7 @@ constexpr Knobs within_bounds(Knobs knobs, uint64_t piece_bytes) {
 // Up to this number of members, small_bytes applies as it is.
 inline constexpr size_t kFewMembers = 64;
 
-// The most bytes for which each member reduces everything: all members together read that many bytes times the square
-// of their number.
+// The most bytes that a member reduces of each member's tensor, instead of a slice.
 constexpr uint64_t small_bytes(const Knobs& knobs, size_t members) {
   return members <= kFewMembers ? knobs.small_bytes : knobs.small_bytes / members * kFewMembers;
 }

@@ -242,7 +242,7 @@ bool AgreementClient::try_fast_path(std::unique_ptr<Pending>& pending) {
   Pending& held = fast_path_.hold({std::move(pending), bit, next_number()});
   runner_->begin(next_number());
   runner_->stage(*core_.group(0), held);
-  if (fast_path_.announce()) {
+  if (fast_path_.announce([&] { runner_->reduce_staged(*core_.group(0), held); })) {
     return true;
   }
   pending = fast_path_.take().pending;
@@ -260,7 +260,9 @@ void AgreementClient::settle_fast_path(Notify notify) {
 }
 
 void AgreementClient::run_fast_path() {
+  const int last = fast_path_.last();
   FastPathRequest request = fast_path_.take();
+  request.pending->reduced_by = last;
   Decision decision;
   decision.number = request.number;
   decision.known.set(request.bit);

@@ -192,4 +192,14 @@ void BucketRunner::stage(const Group& group, Pending& pending) {
                                     kinds::allreduce_job_of(pending.request, group.size(), copied_));
 }
 
+void BucketRunner::reduce_staged(const Group& group, const Pending& pending) {
+  if (!pending.is_staged) {
+    return;
+  }
+  const backend::Need need = *need_of(pending.request.signature);
+  backend::Backend& backend = select(group, need).backend;
+  backend.reduce_staged(group, backend.choose(group, need),
+                        kinds::allreduce_job_of(pending.request, group.size(), copied_));
+}
+
 }  // namespace farandole::engine

@@ -38,6 +38,8 @@ class BucketRunner {
   void begin(uint32_t decision);
   // Does what can be done for an allreduce before all agree on it as the decision that has begun.
   void stage(const collective::Group& group, Pending& pending);
+  // All members have this request, and have staged theirs if this one has: does what one of them can do for all.
+  void reduce_staged(const collective::Group& group, const Pending& pending);
   // If it throws, the requests that did not run are in `unfinished`.
   void run(const collective::Group& group, std::vector<Runnable> runnables,
            std::vector<std::unique_ptr<Pending>>& unfinished);

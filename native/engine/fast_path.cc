@@ -24,8 +24,12 @@ Pending& FastPath::hold(FastPathRequest request) noexcept {
   return *request_.pending;
 }
 
-bool FastPath::announce() noexcept {
-  return settle(agreement_.announce(request_.number, request_.bit)) != State::kClosed;
+bool FastPath::announce(const std::function<void()>& as_last) {
+  const auto change = agreement_.announce(request_.number, request_.bit, [&] {
+    as_last();
+    agreement_.set_last(request_.number, mesh_.rank());
+  });
+  return settle(change) != State::kClosed;
 }
 
 FastPath::State FastPath::settle(ShmAgreement::Change change) noexcept {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "engine/messages.h"
@@ -31,8 +32,11 @@ class FastPath {
   bool is_open(uint32_t number) const noexcept { return agreement_.is_open(number); }
   // Holds the request from now on. announce() follows.
   Pending& hold(FastPathRequest request) noexcept;
-  // Returns false if the workers cannot agree on it here; then it is to be taken back.
-  bool announce() noexcept;
+  // Returns false if the workers cannot agree on it here; then it is to be taken back. Calls `as_last` first if all
+  // other workers have announced it.
+  bool announce(const std::function<void()>& as_last);
+  // Returns the worker that has called `as_last`. The request's state is kAll.
+  int last() const noexcept { return agreement_.last(request_.number); }
   // Returns the request, which leaves the fast path.
   FastPathRequest take() noexcept;
 

@@ -43,6 +43,7 @@ struct Pending {
   uint32_t bucket = kNone;
   bool is_waited_for = false;  // by a user, from the start
   bool is_staged = false;      // see backend::Backend::stage
+  int reduced_by = -1;         // if it is staged: the rank that called backend::Backend::reduce_staged
   // In device memory: the mark after which the input is complete; its mirror, or null if its backend takes the tensor
   // where it is.
   device::MarkPointer ready;

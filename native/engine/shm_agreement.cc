@@ -31,10 +31,11 @@ bool ShmAgreement::is_open(uint32_t number) const noexcept {
   return is_older(number_in(seen), number) || (number_in(seen) == number && !is_closed(seen));
 }
 
-ShmAgreement::Change ShmAgreement::announce(uint32_t number, uint32_t bit) noexcept {
+ShmAgreement::Change ShmAgreement::announce(uint32_t number, uint32_t bit, const std::function<void()>& as_last) {
   if (!is_allowed() || bit > 0xffff) {
     return {State::kClosed, false};
   }
+  bool is_ready = as_last == nullptr;
   uint64_t seen = word(number).load(std::memory_order_acquire);
   for (;;) {
     uint64_t next = seen;
@@ -47,11 +48,23 @@ ShmAgreement::Change ShmAgreement::announce(uint32_t number, uint32_t bit) noexc
     } else {
       next += kOne;
     }
+    if (!is_ready && !is_closed(next) && count_in(next) == size_) {
+      as_last();
+      is_ready = true;
+    }
     if (word(number).compare_exchange_weak(seen, next, std::memory_order_acq_rel, std::memory_order_acquire)) {
       const State state = is_closed(next) ? State::kClosed : count_in(next) == size_ ? State::kAll : State::kOpen;
       return {state, state != State::kOpen && size_ > 1};
     }
   }
+}
+
+void ShmAgreement::set_last(uint32_t number, int rank) noexcept {
+  header_->shm_agreement_last[number % 2].store(rank, std::memory_order_relaxed);
+}
+
+int ShmAgreement::last(uint32_t number) const noexcept {
+  return header_->shm_agreement_last[number % 2].load(std::memory_order_relaxed);
 }
 
 ShmAgreement::State ShmAgreement::look(uint32_t number) const noexcept {

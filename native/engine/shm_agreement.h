@@ -18,6 +18,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "transport/arena.h"
 
@@ -39,7 +40,13 @@ class ShmAgreement {
     bool wakes;  // it was open, others have announced something for it, and may sleep until they are woken
   };
   // This worker has the request that `bit` stands for, and has obeyed all decisions before this number. Not kPassed.
-  Change announce(uint32_t number, uint32_t bit) noexcept;
+  // If all others have announced it, `as_last` is called first: who then sees kAll, sees what it has written, too. It
+  // was in vain if the word is closed meanwhile.
+  Change announce(uint32_t number, uint32_t bit, const std::function<void()>& as_last = {});
+  // The worker whose `as_last` was called. Valid where the state of this number is kAll, until this worker announces
+  // something for the next number.
+  void set_last(uint32_t number, int rank) noexcept;
+  int last(uint32_t number) const noexcept;
   // Whether an announcement may succeed.
   bool is_open(uint32_t number) const noexcept;
   // Returns the state of a number for which this worker has announced something.

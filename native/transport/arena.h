@@ -19,7 +19,7 @@
 
 namespace farandole::transport {
 
-inline constexpr uint64_t kArenaMagic = 0x33414e4152414e46;  // "FNARANA3"
+inline constexpr uint64_t kArenaMagic = 0x34414e4152414e46;  // "FNARANA4"
 inline constexpr size_t kArenaAlignment = 64;                // a cache line: blocks never share one
 
 inline constexpr uint64_t kNoGeneration = UINT64_MAX;
@@ -45,6 +45,7 @@ struct ArenaHeader {
   std::atomic<uint64_t> offset[kWindows];
   // In rank 0's arena only: agreement without messages, as in engine/shm_agreement.h.
   alignas(64) std::atomic<uint64_t> shm_agreement[2];
+  std::atomic<int32_t> shm_agreement_last[2];
   std::atomic<uint32_t> shm_agreement_forbidden;
   // Shows whether the owner lives, in any generation, or has died, as lifeline.h describes.
   alignas(64) std::atomic<uint32_t> lifeline;

@@ -31,6 +31,10 @@ class Mpi final : public Backend {
              const collective::AllreduceJob& job) override {
     return native_.stage(group, choice, job);
   }
+  void reduce_staged(const collective::Group& group, const collective::Choice& choice,
+                     const collective::AllreduceJob& job) override {
+    native_.reduce_staged(group, choice, job);
+  }
   device::MarkPointer run(const collective::Group& group, const collective::Choice& choice, const collective::Job& job,
                           std::span<const device::MarkPointer> after) override;
   void revoke() noexcept override { process_.give_up(); }

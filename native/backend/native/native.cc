@@ -51,9 +51,9 @@ collective::Topology Native::topology(const Group& group) const {
 
 // A survivor that has heard of a loss before us may already be using its memory for something else, so the data that we
 // have read there may be wrong. The revocation that it has heard of is on its way to us.
-void Native::require_same_generation(const Group& group) {
+void Native::require_same_generation(std::span<const int> ranks) {
   transport::Mesh& mesh = frames_.mesh();
-  for (const int rank : group.members) {
+  for (const int rank : ranks) {
     const transport::ArenaView* const arena = mesh.arena(rank);
     if (arena == nullptr || arena->serves(mesh.generation())) {
       continue;
@@ -94,13 +94,19 @@ bool Native::stage(const Group& group, const Choice& choice, const AllreduceJob&
   return true;
 }
 
+void Native::reduce_staged(const Group& group, const Choice& choice, const AllreduceJob& job) {
+  collective::Context with = context(group);
+  choice.algorithm->reduce_staged(with, job);
+  require_same_generation(with.read);  // before others take the result
+}
+
 device::MarkPointer Native::run(const Group& group, const Choice& choice, const collective::Job& job,
                                 std::span<const device::MarkPointer>) {
   collective::Context with = context(group);
   collective::run(with, choice, job);
   // A compressed allreduce goes over links only, so no other worker's memory is read.
   if (group.size() > 1 && !std::holds_alternative<collective::CompressedJob>(job)) {
-    require_same_generation(group);
+    require_same_generation(with.read);
   }
   return nullptr;
 }

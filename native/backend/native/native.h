@@ -27,6 +27,8 @@ class Native final : public Backend {
   void begin(uint32_t decision) override;
   bool stage(const collective::Group& group, const collective::Choice& choice,
              const collective::AllreduceJob& job) override;
+  void reduce_staged(const collective::Group& group, const collective::Choice& choice,
+                     const collective::AllreduceJob& job) override;
   // Throw the world's error as well when a worker whose memory was read has gone on to another generation meanwhile.
   device::MarkPointer run(const collective::Group& group, const collective::Choice& choice, const collective::Job& job,
                           std::span<const device::MarkPointer> after) override;
@@ -37,7 +39,7 @@ class Native final : public Backend {
   collective::Topology topology(const collective::Group& group) const;
   collective::Context context(const collective::Group& group);
   // Throws if a worker whose memory was read has gone on to another generation.
-  void require_same_generation(const collective::Group& group);
+  void require_same_generation(std::span<const int> ranks);
 
   transport::FrameMultiplexer& frames_;
   transport::Arena& arena_;

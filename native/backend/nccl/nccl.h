@@ -35,6 +35,7 @@ class Nccl final : public Backend, public Formation {
   bool stage(const collective::Group&, const collective::Choice&, const collective::AllreduceJob&) override {
     return false;
   }
+  void reduce_staged(const collective::Group&, const collective::Choice&, const collective::AllreduceJob&) override {}
   device::MarkPointer run(const collective::Group& group, const collective::Choice& choice, const collective::Job& job,
                           std::span<const device::MarkPointer> after) override;
   void revoke() noexcept override;

@@ -7,6 +7,7 @@ namespace farandole::collective {
 
 void allreduce_direct(Context& context, const AllreduceJob& job);
 void stage_direct(Context& context, const AllreduceJob& job);
+void reduce_staged_direct(Context& context, const AllreduceJob& job);
 void allreduce_ring(Context& context, const AllreduceJob& job);
 void allreduce_recursive_doubling(Context& context, const AllreduceJob& job);
 void allreduce_exchange(Context& context, const AllreduceJob& job);

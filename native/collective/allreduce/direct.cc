@@ -14,7 +14,8 @@
 // waiting until the others have copied their results: when they announce the next chunk, they have copied the last one.
 //
 // *Small*: every member reduces everything, into its own outputs. This takes more arithmetic, but one synchronization
-// fewer.
+// fewer. If the data was staged before the members agreed on the job, the last one to announce it has found all data
+// there. It reduces it for all of them, and they take its result when they see that all agree.
 #include <algorithm>
 
 #include "collective/allreduce/allreduce.h"
@@ -58,7 +59,7 @@ struct Direct {
     }
   }
 
-  // Everyone reduces everything: see above.
+  // A member reduces everything: see above.
   bool is_small() const {
     return bucket.bytes() <= std::min<size_t>(small_bytes(context.knobs, team.size()), context.staging.piece_bytes());
   }
@@ -77,7 +78,7 @@ struct Direct {
   }
 
   void run_in_place() {
-    find_windows(0);
+    find_windows(one_of_three(0));
     reduce_slice(0, bucket.end(), /*everywhere=*/true);
     context.sequence.wait_for(team, context.sequence.publish(team));
   }
@@ -91,7 +92,7 @@ struct Direct {
         offer(turn + 1);
       }
       context.sequence.wait_for(team, this_offered);
-      find_windows(turn);
+      find_windows(one_of_three(turn));
       const size_t to = std::min(bucket.end(), from + chunk);
       reduce_slice(from, to, /*everywhere=*/false);
       context.sequence.wait_for(team, context.sequence.publish(team));
@@ -132,10 +133,11 @@ struct Direct {
     context.sequence.place(window, context.frames.mesh().arena(me)->offset_of(staged));
   }
 
-  void find_windows(size_t turn) {
+  // Finds everyone's data, which has been waited for.
+  void find_windows(int window) {
     windows.clear();
     for (const int rank : team) {
-      windows.push_back(context.sequence.data_of(rank, one_of_three(turn)));
+      windows.push_back(context.sequence.data_of(rank, window));
     }
   }
 
@@ -200,22 +202,51 @@ struct Direct {
   }
 
   void run_small() {
-    if (!job.is_staged) {
-      place_small();
-      context.sequence.wait_for(team, context.sequence.publish(team));
+    if (job.is_staged) {
+      take_small();
+      return;
     }
+    place_small();
+    context.sequence.wait_for(team, context.sequence.publish(team));
+    find_windows(small_window);
     bucket.for_each_part(0, bucket.end(), [&](size_t i, size_t position, size_t offset, size_t length) {
-      inputs.clear();
-      for (const int rank : team) {
-        inputs.push_back(context.sequence.data_of(rank, small_window) + position * element);
+      if (job.pieces[i].output != nullptr) {  // not absent
+        reduce_small(position, length, static_cast<std::byte*>(job.pieces[i].output) + offset * element);
       }
-      if (job.pieces[i].output == nullptr) {
-        return;  // absent: the result is dropped
-      }
-      void* const output = static_cast<std::byte*>(job.pieces[i].output) + offset * element;
-      reduce::reduce_to(job.dtype, job.op, inputs, {&output, 1}, length, job.postscale);
     });
     context.sequence.lend(small_window, team, context.sequence.publish(team));
+  }
+
+  // Reduces what all have staged into the own window, from where all of them take it.
+  void reduce_staged() {
+    if (!is_small()) {
+      return;
+    }
+    find_windows(small_window);
+    bucket.for_each_part(0, bucket.end(), [&](size_t, size_t position, size_t, size_t length) {
+      reduce_small(position, length, windows[own] + position * element);
+    });
+  }
+
+  // Of the windows, only that of the member that has reduced is still read.
+  void take_small() {
+    context.read = {&job.reduced_by, 1};
+    bucket.copy_out(0, bucket.end(), job.dtype, context.sequence.data_of(job.reduced_by, small_window),
+                    /*finish=*/false);
+    if (job.reduced_by == me) {
+      context.sequence.lend(small_window, team, context.sequence.publish({}));
+    } else {
+      context.sequence.publish({&job.reduced_by, 1});
+    }
+  }
+
+  // `output` may be the own window.
+  void reduce_small(size_t position, size_t length, void* output) {
+    inputs.clear();
+    for (std::byte* const window : windows) {
+      inputs.push_back(window + position * element);
+    }
+    reduce::reduce_to(job.dtype, job.op, inputs, {&output, 1}, length, job.postscale);
   }
 
   Context& context;
@@ -242,5 +273,6 @@ struct Direct {
 
 void allreduce_direct(Context& context, const AllreduceJob& job) { Direct(context, job).run(); }
 void stage_direct(Context& context, const AllreduceJob& job) { Direct(context, job).stage(); }
+void reduce_staged_direct(Context& context, const AllreduceJob& job) { Direct(context, job).reduce_staged(); }
 
 }  // namespace farandole::collective

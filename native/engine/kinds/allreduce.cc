@@ -75,6 +75,7 @@ collective::Job make_job(const Group& group, std::span<Runnable* const> bucket, 
     job.pieces.push_back(piece_of(runnable->pending->request));
   }
   job.is_staged = first.is_staged;
+  job.reduced_by = first.reduced_by;
   return job;
 }
 

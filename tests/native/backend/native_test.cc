@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <numeric>
 #include <thread>
 
@@ -23,11 +24,31 @@ struct Rank {
     group.index = rank;
   }
   std::vector<float> sum(std::vector<float> values) {
+    native.begin(++decision);
+    native.run(group, choice(values), job_of(values), {});
+    return values;
+  }
+  // Stages the first job; then, if this is the last worker to do so, reduces it for both.
+  void stage(std::vector<float>& values) {
+    native.begin(decision = 1);
+    EXPECT_TRUE(native.stage(group, choice(values), job_of(values)));
+  }
+  void reduce_staged(std::vector<float>& values) { native.reduce_staged(group, choice(values), job_of(values)); }
+  // Runs what has been staged, and reduced by that rank.
+  void run_staged(std::vector<float>& values, int reduced_by) {
+    AllreduceJob job = job_of(values);
+    job.is_staged = true;
+    job.reduced_by = reduced_by;
+    native.run(group, choice(values), job, {});
+  }
+  collective::Choice choice(const std::vector<float>& values) const {
+    return native.choose(group, {Operation::kAllreduce, MemoryKind::kHost, values.size() * 4});
+  }
+  static AllreduceJob job_of(std::vector<float>& values) {
     AllreduceJob job;
     job.pieces.push_back({values.data(), values.data(), values.size()});
-    native.begin(++decision);
-    native.run(group, native.choose(group, {Operation::kAllreduce, MemoryKind::kHost, values.size() * 4}), job, {});
-    return values;
+    job.postscale.factor = 0.5;
+    return job;
   }
   std::unique_ptr<transport::Mesh> mesh;
   transport::FrameMultiplexer frames;
@@ -77,6 +98,37 @@ TEST(Native, AnArenaWithoutRoomIsAnErrorThatSaysWhatToRaise) {
   } catch (const base::Error& error) {
     EXPECT_EQ(error.code(), base::Code::kUnavailable);
     EXPECT_NE(std::string(error.what()).find("FARANDOLE_ARENA_BYTES"), std::string::npos);
+  }
+}
+
+TEST(Native, OneWorkerReducesForAllWhatAllHaveStaged) {
+  for (const int last : {0, 1}) {
+    transport::LoopbackWorld world(two_workers());
+    std::array<Rank, 2> ranks = {Rank(world, 0), Rank(world, 1)};
+    std::array<std::vector<float>, 2> values = {std::vector<float>{1, 2}, std::vector<float>{10, 20}};
+    ranks[0].stage(values[0]);
+    ranks[1].stage(values[1]);
+    ranks[last].reduce_staged(values[last]);
+    for (const int rank : {0, 1}) {
+      ranks[rank].run_staged(values[rank], last);
+      EXPECT_EQ(values[rank], (std::vector<float>{5.5, 11}));
+    }
+  }
+}
+
+TEST(Native, WorkerDoesNotReduceForAllWhatItReadFromALaterGeneration) {
+  transport::LoopbackWorld world(two_workers());
+  Rank first(world, 0);
+  Rank second(world, 1);
+  std::vector<float> values = {1};
+  second.stage(values);
+  first.stage(values);
+  second.mesh->arena(1)->serve(transport::kNoGeneration);
+  try {
+    first.reduce_staged(values);
+    ADD_FAILURE() << "others would have taken a number that cannot be trusted";
+  } catch (const base::Error& error) {
+    EXPECT_EQ(error.lost_rank(), 1);
   }
 }
 

@@ -65,6 +65,58 @@ TEST(ShmAgreement, LateWorkerFindsThatItsNumberHasPassed) {
   EXPECT_EQ(agreement.announce(3, 0).state, State::kClosed);
 }
 
+TEST(ShmAgreement, LastWorkerWorksForAllBeforeTheySeeThatAllAgree) {
+  transport::ArenaHeader header{};
+  ShmAgreement agreement(&header, 3);
+  const auto never = [] { FAIL() << "others are missing"; };
+  EXPECT_EQ(agreement.announce(2, 7, never).state, State::kOpen);
+  EXPECT_EQ(agreement.announce(2, 7, never).state, State::kOpen);
+  int times = 0;
+  const auto work = [&] {
+    ++times;
+    EXPECT_EQ(agreement.look(2), State::kOpen);
+    agreement.set_last(2, 1);
+  };
+  EXPECT_EQ(agreement.announce(2, 7, work).state, State::kAll);
+  EXPECT_EQ(times, 1);
+  EXPECT_EQ(agreement.last(2), 1);
+}
+
+TEST(ShmAgreement, LastWorkerDoesNothingForAnotherRequest) {
+  transport::ArenaHeader header{};
+  ShmAgreement agreement(&header, 2);
+  agreement.announce(2, 7);
+  EXPECT_EQ(agreement.announce(2, 8, [] { FAIL() << "the others have announced another request"; }).state,
+            State::kClosed);
+  EXPECT_EQ(agreement.announce(2, 7, [] { FAIL() << "it is closed"; }).state, State::kClosed);
+}
+
+TEST(ShmAgreement, ClosedWhileTheLastWorkerWorks) {
+  transport::ArenaHeader header{};
+  ShmAgreement agreement(&header, 2);
+  agreement.announce(2, 7);
+  int times = 0;
+  const auto state = agreement
+                         .announce(2, 7,
+                                   [&] {
+                                     ++times;
+                                     EXPECT_EQ(agreement.close(2).state, State::kClosed);
+                                   })
+                         .state;
+  EXPECT_EQ(state, State::kClosed);
+  EXPECT_EQ(times, 1);
+  EXPECT_EQ(agreement.look(2), State::kClosed);
+}
+
+TEST(ShmAgreement, WorkOfTheLastWorkerThatFailsAnnouncesNothing) {
+  transport::ArenaHeader header{};
+  ShmAgreement agreement(&header, 2);
+  agreement.announce(2, 7);
+  EXPECT_THROW(agreement.announce(2, 7, [] { throw base::Error(base::Code::kInternal, "the world has ended"); }),
+               base::Error);
+  EXPECT_EQ(agreement.look(2), State::kOpen);
+}
+
 TEST(ShmAgreement, NumbersWrapAround) {
   transport::ArenaHeader header{};
   ShmAgreement agreement(&header, 1);

@@ -2,13 +2,15 @@
 // and collective/shm_sequence.h.
 //
 // The words are the engine's own code; what a worker does besides is a step here, of one read or write of shared memory
-// each. All orders of these steps are tried. A worker stages its data in a window before it announces the call, and
-// reads the windows of all when all have announced it.
+// each. All orders of these steps are tried. A worker stages its data in a window before it announces the call. The
+// last one to announce it first reads the windows of all and leaves the result in its own, from where the others take
+// it when all have announced the call.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <compare>
 #include <deque>
+#include <functional>
 #include <set>
 
 #include "engine/shm_agreement.h"
@@ -26,22 +28,31 @@ constexpr uint32_t kBit = 1;
 struct Mutation {
   bool one_window = false;
   bool waits_for_no_reader = false;
+  bool announces_before_the_result = false;
 };
 
-enum class At : uint8_t { kStage, kAnnounce, kLook, kRead, kPublish, kDone };
+enum class At : uint8_t { kStage, kAnnounce, kRead, kReduce, kAnnounceAsLast, kLook, kTake, kPublish, kDone };
+
+// What a window holds.
+struct Window {
+  uint8_t call = 0;
+  bool is_result = false;
+  auto operator<=>(const Window&) const = default;
+};
 
 struct Worker {
   At at = At::kStage;
   uint8_t call = 1;
-  uint8_t to_read = 0;     // the next rank whose window it reads
-  uint8_t sequence = 0;    // the call whose data it has read
-  uint8_t window[2] = {};  // the call whose data is there
-  uint8_t lent[2] = {};    // the sequence that all must have reached before something else is put there
+  uint8_t to_read = 0;   // the next rank whose window it reads
+  uint8_t sequence = 0;  // the call whose result it has taken
+  Window window[2];
+  uint8_t lent[2] = {};  // the sequence that all must have reached before something else is put there
   auto operator<=>(const Worker&) const = default;
 };
 
 struct Situation {
   uint64_t words[2] = {};
+  int last[2] = {};
   Worker workers[kMost];
   auto operator<=>(const Situation&) const = default;
 };
@@ -50,6 +61,7 @@ struct Findings {
   size_t situations = 0;
   bool waits_for_readers = false;  // a worker must wait before it can stage
   bool reads_wrong_call = false;
+  bool takes_wrong_result = false;
   bool does_not_agree = false;
   bool ends = false;
 };
@@ -88,13 +100,32 @@ class Exploration {
           findings.waits_for_readers = true;
           return;
         }
-        self.window[window] = self.call;
+        self.window[window] = {self.call, false};
         self.at = At::kAnnounce;
         break;
-      case At::kAnnounce:
-        findings.does_not_agree |= ask(situation, [&](ShmAgreement& agreement) {
-                                     return agreement.announce(self.call, kBit).state;
-                                   }) == ShmAgreement::State::kClosed;
+      case At::kAnnounce: {
+        Situation announced = situation;
+        bool is_last = false;
+        announce(announced, rank, [&] { is_last = true; });
+        if (!is_last || mutation_.announces_before_the_result) {
+          situation = announced;
+        }
+        self.at = is_last ? At::kRead : At::kLook;
+        break;
+      }
+      case At::kRead:
+        findings.reads_wrong_call |= situation.workers[self.to_read].window[window] != Window{self.call, false};
+        if (++self.to_read == size_) {
+          self.to_read = 0;
+          self.at = At::kReduce;
+        }
+        break;
+      case At::kReduce:
+        self.window[window].is_result = true;
+        self.at = mutation_.announces_before_the_result ? At::kLook : At::kAnnounceAsLast;
+        break;
+      case At::kAnnounceAsLast:
+        announce(situation, rank, [] {});
         self.at = At::kLook;
         break;
       case At::kLook: {
@@ -104,18 +135,19 @@ class Exploration {
         if (state != ShmAgreement::State::kAll) {
           return;
         }
-        self.at = At::kRead;
+        self.at = At::kTake;
         break;
       }
-      case At::kRead:
-        findings.reads_wrong_call |= situation.workers[self.to_read].window[window] != self.call;
-        if (++self.to_read == size_) {
-          self.to_read = 0;
-          self.at = At::kPublish;
-        }
+      case At::kTake:
+        findings.takes_wrong_result |=
+            situation.workers[situation.last[self.call % 2]].window[window] != Window{self.call, true};
+        self.at = At::kPublish;
         break;
       case At::kPublish:
-        self.sequence = self.lent[window] = self.call;
+        self.sequence = self.call;
+        if (situation.last[self.call % 2] == rank) {
+          self.lent[window] = self.call;
+        }
         self.at = self.call == kCalls ? At::kDone : At::kStage;
         ++self.call;
         break;
@@ -130,15 +162,33 @@ class Exploration {
                        [&](const Worker& worker) { return worker.sequence >= sequence; });
   }
 
+  void announce(Situation& situation, int rank, const std::function<void()>& as_last) {
+    const uint8_t call = situation.workers[rank].call;
+    const ShmAgreement::State state = ask(situation, [&](ShmAgreement& agreement) {
+      return agreement
+          .announce(call, kBit,
+                    [&] {
+                      as_last();
+                      agreement.set_last(call, rank);
+                    })
+          .state;
+    });
+    findings.does_not_agree |= state == ShmAgreement::State::kClosed;
+  }
+
   template <typename Question>
   ShmAgreement::State ask(Situation& situation, Question&& question) {
     transport::ArenaHeader header{};
-    header.shm_agreement[0] = situation.words[0];
-    header.shm_agreement[1] = situation.words[1];
+    for (int i = 0; i < 2; ++i) {
+      header.shm_agreement[i] = situation.words[i];
+      header.shm_agreement_last[i] = situation.last[i];
+    }
     ShmAgreement agreement(&header, size_);
     const ShmAgreement::State answer = question(agreement);
-    situation.words[0] = header.shm_agreement[0];
-    situation.words[1] = header.shm_agreement[1];
+    for (int i = 0; i < 2; ++i) {
+      situation.words[i] = header.shm_agreement[i];
+      situation.last[i] = header.shm_agreement_last[i];
+    }
     return answer;
   }
 
@@ -154,6 +204,7 @@ TEST(StagedWindows, WorkerThatStagesNeverWaitsForReaders) {
     EXPECT_TRUE(findings.ends);
     EXPECT_FALSE(findings.waits_for_readers);
     EXPECT_FALSE(findings.reads_wrong_call);
+    EXPECT_FALSE(findings.takes_wrong_result);
     EXPECT_FALSE(findings.does_not_agree);
     EXPECT_GT(findings.situations, 100U);
   }
@@ -164,10 +215,15 @@ TEST(StagedWindows, OneWindowWouldHaveToWait) {
   EXPECT_TRUE(findings.ends);
   EXPECT_TRUE(findings.waits_for_readers);
   EXPECT_FALSE(findings.reads_wrong_call);
+  EXPECT_FALSE(findings.takes_wrong_result);
 }
 
-TEST(StagedWindows, DataThatIsOverwrittenTooEarlyIsFound) {
-  EXPECT_TRUE(Exploration(2, {.one_window = true, .waits_for_no_reader = true}).findings.reads_wrong_call);
+TEST(StagedWindows, ResultThatIsOverwrittenTooEarlyIsFound) {
+  EXPECT_TRUE(Exploration(2, {.one_window = true, .waits_for_no_reader = true}).findings.takes_wrong_result);
+}
+
+TEST(StagedWindows, ResultThatIsNotThereYetIsFound) {
+  EXPECT_TRUE(Exploration(2, {.announces_before_the_result = true}).findings.takes_wrong_result);
 }
 
 }  // namespace

@@ -66,6 +66,10 @@ class RecordingBackend final : public backend::Backend {
     recording_.add("stage");
     return native_.stage(group, choice, job);
   }
+  void reduce_staged(const collective::Group& group, const collective::Choice& choice,
+                     const collective::AllreduceJob& job) override {
+    native_.reduce_staged(group, choice, job);
+  }
   device::MarkPointer run(const collective::Group& group, const collective::Choice& choice, const collective::Job& job,
                           std::span<const device::MarkPointer> after) override {
     // In the order of the alternatives of Job.

@@ -85,8 +85,8 @@ class Settings:
     """Bytes that the workers of a host together send through shared memory at a time. For this and the next three
     settings, rank 0's value is used on all ranks, and a value that is set is not tuned."""
     small_bytes: int | None = setting(None, values.count, "a number of bytes", unset="16 KiB", engine=True)
-    """Up to this size, every worker of a host reduces the whole tensor instead of its slice; with more than 64 workers,
-    the size is correspondingly smaller."""
+    """Up to this size, a worker reduces the whole tensor instead of its slice; with more than 64 workers on a host, the
+    size is correspondingly smaller."""
     ring_bytes: int | None = setting(None, values.count, "a number of bytes", unset="64 KiB", engine=True)
     """Above this size, hosts minimize the bytes that they send instead of the number of messages."""
     link_chunk_bytes: int | None = setting(None, values.count, "a number of bytes", unset="256 KiB", engine=True)
