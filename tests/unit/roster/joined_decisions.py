@@ -37,7 +37,7 @@ from farandole.control.launcher.slots.job_state import JobState, SlotPolicy, liv
 from farandole.control.launcher.slots.slot_rules import next_due
 from farandole.control.launcher.slots.worker_rules import will_start
 from farandole.control.roster.elastic import ElasticState, Limits
-from farandole.control.roster.events import Leaves, Refuse
+from farandole.control.roster.events import Evict, Leaves, Refuse
 
 LATER = 1e6
 _NO_ROSTER = ElasticState(Limits(1, 1))
@@ -107,8 +107,8 @@ def _act(system: System, before: ElasticState, action: object) -> System:
         model_roster.require(action.why or enough, "the job ends well after too few workers")
         alive = frozenset(each.number for each in system.workers if each.phase != DEAD)
         return replace(system, to_kill=alive, reaching=frozenset())
-    if isinstance(action, Refuse):
-        _check_refusal(system, action)
+    if isinstance(action, Evict) or (isinstance(action, Refuse) and action.evicted):
+        _check_exclusion(system, action.worker)
     return system if isinstance(action, Say) else model_roster.act(system, before, action)
 
 
@@ -192,16 +192,20 @@ def _check_slots(system: System) -> None:
     model_roster.require(set(job.ranks) <= here and set(job.joined_at) <= here, "data of an ended worker is kept")
 
 
-def _check_refusal(system: System, action: Refuse) -> None:
-    """Check that the last worker that holds the state is not refused while others can still get it."""
+def _check_exclusion(system: System, number: int) -> None:
+    """Check that the last worker that holds the state is not given up while others can still get it.
+
+    A worker is given up once. If it is still alive later, and the worker that held the state then is lost, the state is
+    lost as well: the excluded worker is about to be killed.
+    """
     job = dataclasses.replace(_of(system), roster=system.state)
-    if not (action.evicted and system.counted) or job.end is not None or action.worker in system.excused:
+    if not system.counted or job.end is not None or number in system.excused | system.evicted:
         return
     if system.tell_finished:
         return  # The launcher does not know of these ends yet.
     staying = [each for each in system.workers if each.phase not in (DEAD, FAILING) and not _is_refused(each)]
-    last = [each.number for each in staying if each.trained] == [action.worker]
-    model_roster.require(not (last and will_start(job, 0.0)), "the last worker with the state is refused")
+    holders = [each.number for each in staying if each.trained and each.number not in system.evicted]
+    model_roster.require(holders != [number] or not will_start(job, 0.0), "the last worker with the state is excluded")
 
 
 def _is_refused(worker: Worker) -> bool:
