@@ -6,7 +6,8 @@ longer and longer waits (`backoff`). A host on which many workers fail within a 
 good or for a while (*blacklist*).
 
 A worker that repeatedly fails in the same way is not restarted for ever: the job ends with that failure, unless the
-worker never joined a world in which others train. The job also ends if all workers that were started first fail before
+worker never joined a world in which others train. If workers fail in any way, and too few are left, it has the elastic
+timeout to get better (`failure_run`). The job also ends if all workers that were started first fail before
 a step was counted or a minute has passed, and no other worker is in a world; and at once if no worker is left that
 holds the state of the training. Once a worker has finished, no more workers are started, and newcomers that are refused
 do not count as failed. A worker that was asked to leave has neither failed nor finished.
@@ -19,6 +20,7 @@ from dataclasses import replace
 
 from farandole.base.display.wording import count
 from farandole.control.launcher.slots.backoff import waiting_time
+from farandole.control.launcher.slots.failure_run import count_failure, forget_if_healthy, is_healthy
 from farandole.control.launcher.slots.job_events import (
     FAILED,
     FINISHED,
@@ -42,8 +44,6 @@ from farandole.control.launcher.slots.job_state import (
 )
 from farandole.control.launcher.slots.phrases import others, who_leaves
 
-# A worker that has been in a world for this long was healthy: a later failure is something new.
-HEALTHY_SECONDS = 60.0
 # This number of failures on one host within that time is the fault of the host.
 FLAPS = 5
 FLAP_SECONDS = 60.0
@@ -59,10 +59,10 @@ def worker_ended(state: JobState, event: WorkerEnded, now: float) -> Step:
     if place is None:
         return state, [], f"worker {event.worker}, which is not expected, has ended"
     site, slot = place
-    healthy = now - state.joined_at.get(event.worker, now) >= HEALTHY_SECONDS
+    healthy = is_healthy(state, event.worker, now)
     member = event.worker in state.world or not state.generation
     rank = state.ranks.get(event.worker)
-    state = _without(state, event.worker, progressed=healthy)
+    state = _without(forget_if_healthy(state, now), event.worker, progressed=healthy)
     name = f"worker {event.worker} on {site.label}"
     if event.how == FINISHED:
         return _finished(state, name, site.label, slot.index)
@@ -77,7 +77,10 @@ def worker_ended(state: JobState, event: WorkerEnded, now: float) -> Step:
     state, actions = _slot_failed(state, event.worker, site.label, slot.index, now, healthy)
     if event.how == FAILED:
         state, more = _failed_by_itself(state, event, rank, f"{site.label}:{slot.index}", healthy)
-        # The fate of the slot does not matter when the job ends.
+        if more:
+            return state, more, f"{name} {event.how}"  # The job ends, so the fate of the slot does not matter.
+    if not healthy:
+        state, more = count_failure(state, event, site, now)
         actions = more if any(isinstance(action, EndJob) for action in more) else actions + more
     return state, actions, f"{name} {event.how}"
 

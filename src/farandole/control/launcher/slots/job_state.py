@@ -93,6 +93,19 @@ class Repeat:
 
 
 @dataclass(frozen=True)
+class FailureRun:
+    """Failures in a row of workers that were not healthy, each of which left too few workers; see `failure_run`."""
+
+    times: int = 0
+    worker: int | None = None
+    """The latest of these workers."""
+    next_worker: int = 0
+    """The lowest number of a worker that was started after the latest failure."""
+    since: float | None = None
+    """The time of the failure from which the job has the elastic timeout to get a healthy worker."""
+
+
+@dataclass(frozen=True)
 class Blame:
     """A worker of a job of fixed size that attributes its failure to another one, which may report the cause."""
 
@@ -142,6 +155,7 @@ class JobState:
     """Whether any worker has made progress."""
     repeats: dict[str, Repeat] = field(default_factory=dict)
     """Failures by rank or, for workers without one, by slot."""
+    failure_run: FailureRun = FailureRun()
     asked: frozenset[int] = frozenset()
     """Workers of the latest world that were asked to leave; kept after the whole world has left."""
     early: frozenset[tuple[str, int]] = frozenset()

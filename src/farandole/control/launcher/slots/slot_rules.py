@@ -10,6 +10,7 @@ import math
 from dataclasses import replace
 
 from farandole.control.launcher.slots.failure_rules import worker_ended
+from farandole.control.launcher.slots.failure_run import end_if_failing
 from farandole.control.launcher.slots.host_rules import (
     host_leaves,
     host_not_ready,
@@ -33,7 +34,7 @@ from farandole.control.launcher.slots.job_events import (
     StartWorker,
     WorkerEnded,
 )
-from farandole.control.launcher.slots.job_state import JobState, Site, Step, with_site
+from farandole.control.launcher.slots.job_state import FailureRun, JobState, Site, Step, with_site
 from farandole.control.launcher.slots.phrases import named
 from farandole.control.launcher.slots.worker_rules import count_time, end_if_over, fill, shrink, worker_leaves
 from farandole.control.roster.events import Leaves, Resized
@@ -63,7 +64,7 @@ def settle(step: Step, now: float) -> Step:
     state, actions, reason = step
     if any(isinstance(action, EndJob) for action in actions):
         return step
-    for follow in (end_if_over, let_go, shrink, reach, fill, count_time):
+    for follow in (end_if_over, let_go, shrink, reach, fill, end_if_failing, count_time):
         state, more = follow(state, now)
         actions = [*actions, *more]
         if any(isinstance(action, EndJob) for action in more):
@@ -97,7 +98,8 @@ def note(state: JobState, event: SlotEvent, now: float) -> Step:
     if isinstance(event, WorkerEnded):
         return worker_ended(state, event, now)
     if isinstance(event, Resized):
-        return state, [], ""  # The roster has the new size, and gives the reason.
+        # The roster has the new size, and gives the reason. Earlier failures left another number of workers.
+        return replace(state, failure_run=FailureRun()), [], ""
     return state, [], "time has passed"
 
 
@@ -113,6 +115,8 @@ def next_due(state: JobState, now: float) -> float:
         times += [slot.not_before for site in state.sites for slot in site.slots if slot.worker is None]
     if state.short_since is not None:
         times.append(state.short_since + state.limits.timeout)
+    if state.failure_run.since is not None:
+        times.append(state.failure_run.since + state.limits.timeout)
     return min((time for time in times if time > now), default=math.inf)
 
 

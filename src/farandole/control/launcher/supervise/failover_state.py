@@ -27,7 +27,7 @@ from farandole.control.launcher.supervise.workers import Worker, Workers
 from farandole.control.roster.membership import without_connections
 
 # Changes with every change of the format or the content.
-_FORMAT = b"farandole failover 2\n"
+_FORMAT = b"farandole failover 3\n"
 # Seconds: events come in bursts, and one write suffices for a burst.
 _WRITE_SECONDS = 0.02
 # Bytes of each worker's standard error; only that of the first worker to fail is ever shown.

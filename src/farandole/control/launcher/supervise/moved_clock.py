@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from farandole.base.wire import clock
 from farandole.control.launcher.failure.record import WorkerRecord
-from farandole.control.launcher.slots.job_state import JobState, Site, Slot
+from farandole.control.launcher.slots.job_state import FailureRun, JobState, Site, Slot
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,14 @@ def moved_state(state: JobState, seconds: float) -> JobState:
         state,
         sites=tuple(_moved_site(site, seconds) for site in state.sites),
         joined_at={worker: at + seconds for worker, at in state.joined_at.items()},
+        failure_run=_moved_run(state.failure_run, seconds),
         short_since=None if state.short_since is None else state.short_since + seconds,
         end=None if state.end is None else replace(state.end, since=state.end.since + seconds),
     )
+
+
+def _moved_run(run: FailureRun, seconds: float) -> FailureRun:
+    return run if run.since is None else replace(run, since=run.since + seconds)
 
 
 def _moved_site(site: Site, seconds: float) -> Site:
