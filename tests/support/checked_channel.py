@@ -12,10 +12,12 @@ class CheckedChannel(AsyncChannel):
 
     Attributes:
         sent: the messages that were sent.
+        is_lost: whether the other side has closed it.
     """
 
     def __init__(self) -> None:
         self.sent: list[FromRoster] = []
+        self.is_lost = False
         self._codec: Codec[FromRoster] = Codec(FromRoster)
 
     async def send(self, payload: bytes) -> None:
@@ -23,6 +25,9 @@ class CheckedChannel(AsyncChannel):
 
     def post(self, payload: bytes, shared: bytes = b"") -> None:
         self.sent.append(self._codec.decode(payload + shared))
+
+    def is_closing(self) -> bool:
+        return self.is_lost
 
     def backlog(self) -> int:
         return 0

@@ -10,7 +10,19 @@ from checked_channel import CheckedChannel
 from membership import after, started
 
 from farandole.base.wire.frames import Codec
-from farandole.base.wire.rendezvous import Coming, FetchCall, FromRoster, FromWorker, Join, Leaving, Listen, Placed
+from farandole.base.wire.rendezvous import (
+    Absent,
+    Coming,
+    FetchCall,
+    FromRoster,
+    FromWorker,
+    Join,
+    Leaving,
+    Listen,
+    Placed,
+    Relay,
+    Relayed,
+)
 from farandole.control.roster import fixed
 from farandole.control.roster.decide import RosterState
 from farandole.control.roster.events import Expected, Finished, Hold, Joined
@@ -191,3 +203,24 @@ def test_worker_that_joins_just_before_the_time_of_a_hold_is_over_restarts_it() 
 
     asyncio.run(asyncio.wait_for(run(), 60))
     assert over == [("start", 2)]
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_sender_learns_that_worker_whose_connection_is_lost_is_absent(lost: bool) -> None:
+    """The service may have many messages to read before it reads the end of the connection."""
+
+    async def run() -> tuple[list[FromRoster], list[FromRoster]]:
+        service = RosterService(started(0, 1), b"s" * 32)
+        channels = [CheckedChannel() for _ in range(2)]
+        clients = [Client(worker, channel, Codec[FromWorker](FromWorker)) for worker, channel in enumerate(channels)]
+        for client in clients:
+            await service.heard(client, Listen())
+        for channel in channels:
+            channel.sent.clear()
+        channels[0].is_lost = lost
+        await service.heard(clients[1], Relay(0, b"hello"))
+        await service.close()
+        return channels[0].sent, channels[1].sent
+
+    received, answered = asyncio.run(asyncio.wait_for(run(), 60))
+    assert (received, answered) == (([], [Absent(0)]) if lost else ([Relayed(1, b"hello")], []))

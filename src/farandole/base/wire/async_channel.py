@@ -48,13 +48,21 @@ class AsyncChannel:
     def post(self, payload: bytes, shared: bytes = b"") -> None:
         """Send one frame without waiting. Use it for small frames to a side that always reads.
 
+        The frame is dropped if the connection is lost: `receive` reports that, perhaps after many more posts.
+
         Args:
             payload: the payload, or its beginning.
             shared: the rest of the payload, which is not copied: many frames may have the same one.
         """
+        if self.is_closing():
+            return  # asyncio would warn of each frame.
         self._writer.write(frame_header(len(payload) + len(shared)) + payload)
         if shared:
             self._writer.write(shared)
+
+    def is_closing(self) -> bool:
+        """Return whether the connection is closed, or known to be lost, so that nothing can be sent."""
+        return self._writer.transport.is_closing()
 
     def backlog(self) -> int:
         """Return the number of unsent bytes, which the other side has not read yet."""

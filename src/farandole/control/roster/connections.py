@@ -52,7 +52,7 @@ class Connections:
     def pass_on(self, sender: Client, message: Relay) -> None:
         """Relay a worker's message to another worker. If that worker does not listen, the sender gets `Absent`."""
         listener = self.listeners.get(message.to)
-        if listener is None:
+        if listener is None or listener.channel.is_closing():
             sender.post(Absent(message.to))
         else:
             listener.post(Relayed(sender.worker, message.payload))
