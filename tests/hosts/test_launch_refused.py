@@ -107,7 +107,7 @@ def test_a_firewall_is_reported_without_preflight(hosts: Hosts) -> None:
         ("-np 4 -H h1:1,h2:2 python train.py", "Requested more processes (4) than there are available slots (3)"),
         ("-H h[2-1]:1 python train.py", "[2-1] is not a range of numbers"),
         ("-H h1:1 --exclude h1 python train.py", "no host is left"),
-        ("--hostfile nowhere python train.py", "the host file cannot be read"),
+        ("--hostfile nowhere python train.py", "the host file nowhere cannot be read"),
         ("-H h1:1", "the command is missing"),
         ("--nnodes 3 -H h1:1,h2:1 python train.py", "there are only 2 hosts"),
         ("--nnodes 2 --nproc-per-node 1 python train.py", "no hosts are given"),

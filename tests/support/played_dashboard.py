@@ -43,7 +43,7 @@ class PlayedSource:
 
     def view(self, name: str, lines_from: int) -> tuple[JobStatus, JobView]:
         if name != "otter":
-            raise UnknownJob(f"there is no job {name}", "these run: otter")
+            raise UnknownJob(f"there is no job {name}", "there are otter")
         number = len(self._lines)
         self._lines.append(OutputLine(number, number % self.ranks, False, f"step {number}"))
         return self._status(), self._view(lines_from)

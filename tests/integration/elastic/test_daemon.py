@@ -152,7 +152,7 @@ def test_job_continues_when_its_output_has_no_reader(bench: Bench) -> None:
     client.process.stdout.close()
     bench.go("one")
     assert client.ends() == 141
-    assert "the output has no reader any more; job test continues" in client.text
+    assert "the output has no reader, or no space, any more; job test continues" in client.text
     bench.go("two")
     assert bench.ask("run", "--attach", "test")[0] == 7
     bench.nothing_is_left()
@@ -234,7 +234,7 @@ def test_two_jobs_are_distinguished_by_name(bench: Bench) -> None:
     assert sorted(line.split()[0] for line in lines[1:]) == ["a", "b"]
     assert all(line.split()[1:3] == ["Running", "1"] and sys.executable in line for line in lines[1:])
     assert bench.ask("hosts") == (2, "", "error: 2 jobs run: a, b\nhint: give the name of one\n")
-    assert bench.ask("run", "--attach", "c") == (2, "", "error: there is no job c\nhint: these run: a, b\n")
+    assert bench.ask("run", "--attach", "c") == (2, "", "error: there is no job c\nhint: there are a, b\n")
     assert bench.ask("stop", "a")[0] == 0
     assert clients[0].ends() == 143
     bench.go("one")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import subprocess
 import sys
@@ -19,6 +20,31 @@ def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
         verb = arguments[0]
         example = f"farandole {verb} -np 2" if verb in ("bench", "test") else "farandole run -np 2 python train.py"
         assert example in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [["config", "transport"], ["completion", "bash"]])
+def test_full_disk_under_standard_output_is_an_error(arguments: list[str]) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([sys.executable, "-m", "farandole", *arguments], stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode == 1
+    assert done.stderr.decode() == (
+        "error: standard output cannot be used: No space left on device\n"
+        "hint: free some space there, or choose another place\n"
+    )
+
+
+def test_file_that_cannot_be_written_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def execute(options: object) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied", "/home/me/records")
+
+    monkeypatch.setattr("farandole.control.cli.config.execute", execute)
+    assert main(["config"]) == 1
+    assert capsys.readouterr().err == (
+        "error: /home/me/records cannot be used: Permission denied\n"
+        "hint: check its permissions, or choose another place\n"
+    )
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

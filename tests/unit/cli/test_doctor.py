@@ -135,7 +135,7 @@ def test_doctor_of_several_hosts(
     [
         (["-H", "mars:many"], "mars:many"),
         (["-H", ":2"], "Invalid host input"),
-        (["--hostfile", "/surely/not/there"], "the host file cannot be read"),
+        (["--hostfile", "/surely/not/there"], "the host file /surely/not/there cannot be read"),
     ],
 )
 def test_wrong_arguments(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

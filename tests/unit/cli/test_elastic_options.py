@@ -61,7 +61,7 @@ def test_preemption_notices_come_from_a_file_or_a_command() -> None:
         ),
         (["--min-np", "1", "-np", "2", "--launcher", "srun"], "--launcher srun starts all workers at once"),
         (["--min-np", "1", "--preemption-interval", "-1"], "cannot be checked every -1 s"),
-        (["--min-np", "1", "--hosts-from", "file:/no/such/file"], "the host file cannot be read"),
+        (["--min-np", "1", "--hosts-from", "file:/no/such/file"], "the host file /no/such/file cannot be read"),
     ],
 )
 def test_mistakes_are_reported(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import re
 import resource
 import threading
@@ -108,6 +109,29 @@ def test_lost_reader_is_reported_once_and_blocks_nothing() -> None:
     assert console.close(10)
     assert broken == [True]
     assert written == [2, 2, 2]
+
+
+def test_full_disk_loses_output_but_not_job() -> None:
+    out, err = bytearray(), bytearray()
+    broken: list[bool] = []
+    is_full = iter([True, True, False])
+
+    def writer(data: bytes) -> None:
+        if next(is_full):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        out.extend(data)
+
+    console = Console(writer, err.extend, lambda: broken.append(True))
+    stream = WorkerStream(console, 0, STDOUT)
+    for line in (b"a\n", b"b\n", b"c\n"):
+        stream.write(line)
+    assert console.close(10)
+    assert not broken
+    assert bytes(out) == b"[0]<stdout>:c\n"
+    assert bytes(err) == (
+        b"warning: standard output loses lines: No space left on device\n"
+        b"hint: training continues; free some space, and lines are written again\n"
+    )
 
 
 def test_stalled_reader_delays_only_its_stream() -> None:

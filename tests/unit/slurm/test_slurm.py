@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import subprocess
@@ -426,6 +427,36 @@ def test_refused_job_leaves_no_record(jobs: BatchJobs, slurm: FakeSlurm, tmp_pat
         submit(jobs)
     slurm.be("down", False)
     assert jobs.jobs() == [], "it was not handed in"
+
+
+def test_full_disk_refuses_job_before_it_is_submitted(
+    jobs: BatchJobs, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "write_bytes", full_disk)
+    with pytest.raises(Refused, match=r"state/farandole/slurm cannot be written: No space left on device"):
+        submit(jobs)
+    assert not any(call.startswith("sbatch") for call in slurm.calls)
+
+
+def test_submitted_job_is_found_although_disk_is_full(
+    jobs: BatchJobs, slurm: FakeSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand_in = jobs._system.submit
+
+    def fill_disk(*words: object) -> str:
+        number = hand_in(*words)  # type: ignore[arg-type]
+        monkeypatch.setattr(Path, "write_bytes", full_disk)
+        return number
+
+    monkeypatch.setattr(jobs._system, "submit", fill_disk)
+    submit(jobs)
+    assert jobs.status("a").state is JobState.WAITING
+    with pytest.raises(Refused, match="job a already exists, as Slurm's 1"):
+        submit(jobs)
+
+
+def full_disk(path: Path, data: bytes) -> int:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Silencing the standard output of services that do not use it."""
+"""Standard output that a service does not use, or that takes no more."""
 
 from __future__ import annotations
 
@@ -14,3 +14,12 @@ def discard_standard_output() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     os.dup2(nowhere, 1)
     os.close(nowhere)
+
+
+def is_output_lost() -> bool:
+    """Return whether buffered text cannot be written to standard output, as on a full disk."""
+    try:
+        print(end="", flush=True)  # Unlike sys.stdout.flush(), works if standard output is closed.
+    except OSError:
+        return True
+    return False

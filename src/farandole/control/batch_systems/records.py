@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from farandole.base.wire.encoding import decode_json, encode_json
+from farandole.control.jobs.errors import Refused
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -37,8 +38,13 @@ class Records:
         self._root = root
 
     def make_folder(self) -> None:
-        """Create the folder, readable only by this user."""
-        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        """Create the folder, readable only by this user.
+
+        Raises:
+            Refused: it cannot be created.
+        """
+        with self._writing():
+            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def file(self, name: str, kind: str) -> Path:
         """Return the path of a job's file: `json`, `sh`, `log` or `exit`."""
@@ -49,10 +55,24 @@ class Records:
         return self._root / f".{name}.{kind}"
 
     def write(self, record: Record) -> None:
-        """Write a record atomically."""
+        """Write a record atomically.
+
+        Raises:
+            Refused: it cannot be written; an earlier record is kept.
+        """
         draft = self.aside(record.name, "json")
-        draft.write_bytes(encode_json(record))
-        draft.replace(self.file(record.name, "json"))
+        with self._writing():
+            draft.write_bytes(encode_json(record))
+            draft.replace(self.file(record.name, "json"))
+
+    def write_script(self, name: str, script: bytes) -> None:
+        """Write a job's script.
+
+        Raises:
+            Refused: it cannot be written.
+        """
+        with self._writing():
+            self.file(name, "sh").write_bytes(script)
 
     def read(self, name: str) -> Record | None:
         """Return a record; None if there is none, or if it cannot be read."""
@@ -68,12 +88,28 @@ class Records:
                 yield record
 
     def free_name(self) -> str:
-        """Return a name that no other job has, and that no other process is about to use."""
+        """Return a name that no other job has, and that no other process is about to use.
+
+        Raises:
+            Refused: its file cannot be created.
+        """
         number = 1
         while True:
             name = f"job-{number}"
             if not self.file(name, "json").exists():
-                with contextlib.suppress(FileExistsError):
+                with contextlib.suppress(FileExistsError), self._writing():
                     self.file(name, "sh").touch(exist_ok=False)
                     return name
             number += 1
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except FileExistsError:
+            raise
+        except OSError as error:
+            raise Refused(
+                f"the records of jobs in {self._root} cannot be written: {error.strerror}",
+                "make room there, or set XDG_STATE_HOME to a directory of yours that login and compute nodes share",
+            ) from error

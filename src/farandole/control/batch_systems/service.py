@@ -76,7 +76,7 @@ class BatchJobs:
         record = Record(spec.name, "", spec.command, time.time(), wanted, False, can_be_suspended, key)
         script = self._script(spec, key)
         with self._anew(record, there):
-            self._records.file(spec.name, "sh").write_bytes(as_bytes(script))
+            self._records.write_script(spec.name, as_bytes(script))
             self._hand_in(record)
         return spec.name
 
@@ -94,7 +94,8 @@ class BatchJobs:
         except Unreachable as error:
             number, lost = "", error.message
         if number:
-            self._records.write(msgspec.structs.replace(record, id=number))
+            with contextlib.suppress(Refused):  # Without its number, the job is found by its key.
+                self._records.write(msgspec.structs.replace(record, id=number))
             return
         with contextlib.suppress(Unreachable):
             if self._found(record, self._rows()).id:
@@ -230,7 +231,8 @@ class BatchJobs:
         if record.id or not number:
             return record
         record = msgspec.structs.replace(record, id=number)
-        self._records.write(record)
+        with contextlib.suppress(Refused):  # Next time, the job is found by its key again.
+            self._records.write(record)
         return record
 
     def _withdraw(self, record: Record) -> None:

@@ -6,6 +6,7 @@ Only the module of the verb that is given is imported, so the help and a mistype
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import signal
 import sys
@@ -13,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import NoReturn
 
+from farandole.base.display.standard_output import is_output_lost
 from farandole.base.display.wording import error_lines
 from farandole.base.installed import own_version
 from farandole.base.wire.os_text import show_os_text
@@ -64,6 +66,16 @@ _SHORT = {
     "this machine": ("doctor", "test", "config"),
     "more": ("--version", "--help-all"),
 }
+
+
+_NO_ACCESS = {
+    errno.ENOSPC: "free some space there, or choose another place",
+    errno.EDQUOT: "your quota there is used up: free some space, or choose another place",
+    errno.EACCES: "check its permissions, or choose another place",
+    errno.EPERM: "check its permissions, or choose another place",
+    errno.EROFS: "the file system is read-only: choose another place",
+}
+"""The next step for errors of any file, about which the verb itself says nothing."""
 
 
 class _Version(argparse.Action):
@@ -134,10 +146,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(file=sys.stderr)  # The next output starts on a new line, not after ^C.
         return 128 + signal.SIGINT
     except BrokenPipeError:
-        # The reader of our output, such as `head`, has closed the pipe. Buffered output is discarded.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader of our output, such as `head`, has closed the pipe.
+        _discard_output()
         return 128 + signal.SIGPIPE
+    except OSError as error:
+        hint = _NO_ACCESS.get(error.errno or 0)
+        lost = is_output_lost()
+        if hint is None or not (lost or error.filename):
+            raise
+        if lost:
+            _discard_output()
+        name = "standard output" if lost else os.fsdecode(error.filename)
+        print(error_lines(f"{name} cannot be used: {error.strerror}", hint), file=sys.stderr)
+        return 1
     return code
+
+
+def _discard_output() -> None:
+    """Discard the buffered output, which Python would otherwise write, and complain about, when it exits."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _refuse_without_verb(parser: Parser, words: Sequence[str]) -> None:

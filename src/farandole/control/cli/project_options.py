@@ -45,7 +45,7 @@ def read_project() -> Project | None:
 
 def parser_of_run() -> Parser:
     """Return the parser of `farandole run` only."""
-    parser = Parser()
+    parser = Parser(prog="farandole run")
     run.add_options(parser)
     return parser
 

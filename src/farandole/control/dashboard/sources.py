@@ -130,7 +130,8 @@ class UrlSource:
             hint = "set FARANDOLE_METRICS_TOKEN to the job's" if error.code == 401 else "is it the metrics of a job?"
             raise Refused(f"{self._url} answers {error.code}", hint) from None
         except (OSError, ValueError) as error:
-            raise Unreachable(f"{self._url} does not answer: {error}", "is the job running, with --metrics?") from None
+            why = getattr(error, "reason", error)  # Without urllib's brackets.
+            raise Unreachable(f"{self._url} does not answer: {why}", "is the job running, with --metrics?") from None
 
 
 def view_of_status(status: JobStatus) -> JobView:

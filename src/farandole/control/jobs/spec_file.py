@@ -25,7 +25,7 @@ def read_spec(path: Path, changes: Mapping[str, Any] | None = None) -> JobSpec:
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise BadSpec(f"{path} cannot be read: {error}", "check the path") from None
+        raise BadSpec(f"{path} cannot be read: {getattr(error, 'strerror', error)}", "check the path") from None
     return parse_spec(text, str(path), changes)
 
 

@@ -36,9 +36,9 @@ def parse_queue_hosts(text: str) -> tuple[QueueHost, ...]:
     for part in filter(None, text.split(",")):
         name, slash, type_ = part.partition("/")
         try:
-            found = parse_hosts(name)
+            found = parse_hosts(name, "--hosts")
         except SpecError as error:
-            raise Refused(error.message, "such as --hosts h1:4,h2:4") from None
+            raise Refused(error.message, f"{error.hint}; write --hosts h1:4,h2:4") from None
         hosts += [QueueHost(host.name, slots_of(host), type_ if slash else "slot") for host in found]
     if not hosts:
         raise Refused("no host is named", "such as --hosts h1:4,h2:4, or localhost:2")

@@ -34,7 +34,7 @@ def read_swf(place: Path) -> Workload:
     try:
         text = read_text(place)
     except UNREADABLE as error:
-        raise TraceError(f"{place} cannot be read: {error}") from error
+        raise TraceError(f"{place} cannot be read: {getattr(error, 'strerror', None) or error}") from error
     jobs, skipped = [], 0
     seen: dict[str, int] = {}
     for line, content in enumerate(text.splitlines(), 1):

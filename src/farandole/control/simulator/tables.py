@@ -46,7 +46,7 @@ def read_texts(place: Path) -> dict[str, str]:
         else:
             raise TraceError(f"{place}: there is no such file or directory", "check the path")
     except UNREADABLE as error:
-        raise TraceError(f"{place} cannot be read: {error}") from error
+        raise TraceError(f"{place} cannot be read: {getattr(error, 'strerror', None) or error}") from error
     return dict(sorted(found.items()))
 
 

@@ -81,6 +81,22 @@ def test_script_that_does_not_exist_is_an_error_about_its_path(script: str) -> N
     assert caught.value.hint == "check the path"
 
 
+@pytest.mark.parametrize("given", ["hosts here.sh", "hosts.sh 3"])
+def test_script_in_current_directory_needs_no_slash(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    script(tmp_path / "hosts here.sh", "echo a:2")
+    script(tmp_path / "hosts.sh", "echo a:2")
+    assert ask(ScriptHosts(given, None)) == [("a", 2)]
+
+
+def test_command_with_open_quotation_is_an_error() -> None:
+    with pytest.raises(SpecError, match="No closing quotation") as caught:
+        ScriptHosts("it's", None)
+    assert caught.value.hint == "check the path; a command with arguments is quoted as for a shell"
+
+
 def test_hanging_script_is_killed_with_its_children(tmp_path: Path) -> None:
     name = script(tmp_path / "hosts.sh", f"sleep 1000 & echo $! > {tmp_path}/pid; wait")
     told = tmp_path / "pid"

@@ -147,7 +147,9 @@ class Reception:
         try:
             secret.read()
         except OSError as error:
-            raise SpecError(f"the secret of hosts that dial cannot be read: {error}", "check the path") from None
+            raise SpecError(
+                f"the secret of hosts that dial cannot be read: {path}: {error.strerror}", "check the path"
+            ) from None
         except AuthenticationFailed as error:
             raise SpecError(str(error), "give it 16 bytes or more: openssl rand -hex 32") from None
         return cls([int(port)], secret.read, outlive)

@@ -309,7 +309,8 @@ class _Client:
                 return JobEnded(1, f"farandole: job {self._directory.name} is now shown elsewhere")
             if isinstance(message, Unread):
                 return JobEnded(
-                    128 + signal.SIGPIPE, f"farandole: the output has no reader any more; {self._how_to_return()}"
+                    128 + signal.SIGPIPE,
+                    f"farandole: the output has no reader, or no space, any more; {self._how_to_return()}",
                 )
             if isinstance(message, Hidden) and self._hide_until is not None:
                 self._suspend()

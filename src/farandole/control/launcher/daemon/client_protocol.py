@@ -126,7 +126,7 @@ class TakenOver(msgspec.Struct, frozen=True, tag="taken-over"):
 
 
 class Unread(msgspec.Struct, frozen=True, tag="unread"):
-    """The client's output has no reader."""
+    """The client's output has no reader, or no space."""
 
 
 class JobEnded(msgspec.Struct, frozen=True, tag="ended"):

@@ -356,9 +356,10 @@ class Jobs:
         """
         jobs = self.known() if ended_too else self.running()
         names = ", ".join(directory.name for directory, _ in jobs)
+        listed = "there are " if ended_too else "these run: "
         found = [job for job in jobs if name in (None, job[0].name)]
         if not found and name is not None:
-            raise SpecError(f"there is no job {name}", f"these run: {names}" if names else "no job is running")
+            raise SpecError(f"there is no job {name}", f"{listed}{names}" if names else "no job is running")
         if not found:
             raise SpecError("no job is running", "start one: farandole run --min-np 1 -np 2 python train.py")
         if len(found) > 1:

@@ -116,7 +116,7 @@ class LocalJobs:
             if record.name == name:
                 return directory, record
         names = ", ".join(record.name for _, record in jobs)
-        raise UnknownJob(f"there is no job {name}", f"these run: {names}" if names else "no job is running")
+        raise UnknownJob(f"there is no job {name}", f"there are {names}" if names else "no job is running")
 
 
 def _status(directory: JobDirectory, record: JobRecord) -> JobStatus:

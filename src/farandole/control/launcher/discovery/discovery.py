@@ -24,7 +24,7 @@ from typing import IO, Protocol
 from farandole.base.display.wording import count
 from farandole.control.launcher.agents.reception import Reception
 from farandole.control.launcher.job.elastic import Elastic
-from farandole.control.launcher.job.host_list import Host, parse_host_lines, slots_of
+from farandole.control.launcher.job.host_list import Host, parse_host_lines, slots_of, unreadable_host_file
 from farandole.errors import SpecError
 
 # Horovod's interval.
@@ -73,13 +73,16 @@ class ScriptHosts:
             names no interpreter is run by the shell.
         slots: number of slots of hosts without one.
         timeout: seconds after which the program is killed.
+
+    Raises:
+        SpecError: the command has a quotation that is not closed.
     """
 
     seconds = POLL_SECONDS
 
     def __init__(self, script: str, slots: int | None, timeout: float = ANSWER_SECONDS) -> None:
         self._script = script
-        self._command = ([] if os.path.exists(script) else shlex.split(script)) or [script]
+        self._command = _read_command(script)
         self._slots = slots
         self._timeout = timeout
 
@@ -105,7 +108,7 @@ class ScriptHosts:
             raise SpecError(
                 f"the host discovery script {self._script} cannot be started: {error.strerror}",
                 f"chmod +x {self._script}; its first line names its interpreter, such as #!/bin/sh"
-                if os.path.exists(self._command[0])
+                if os.path.isfile(self._command[0])
                 else "check the path",
             ) from None
         try:
@@ -132,6 +135,19 @@ class ScriptHosts:
         return await self._start([_SHELL, *command], out, err)
 
 
+def _read_command(script: str) -> list[str]:
+    try:
+        words = [script] if os.path.isfile(script) else shlex.split(script) or [script]
+    except ValueError as error:
+        raise SpecError(
+            f"the host discovery script {script} cannot be started: {error}",
+            "check the path; a command with arguments is quoted as for a shell",
+        ) from None
+    if os.path.isfile(words[0]):
+        words[0] = os.path.join(os.curdir, words[0])  # Without a slash, it would be searched for on the PATH.
+    return words
+
+
 class FileHosts:
     """Source that reads a host file, which may be rewritten while the job runs."""
 
@@ -153,7 +169,7 @@ class FileHosts:
                     self._hosts = distinct(parse_host_lines(file.read(), self._path), self._slots)
                 self._seen = now
         except (OSError, UnicodeDecodeError) as error:
-            raise SpecError(f"the host file cannot be read: {error}", "check the path") from None
+            raise unreadable_host_file(self._path, error) from None
         return self._hosts
 
 

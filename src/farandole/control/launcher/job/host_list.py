@@ -70,8 +70,8 @@ class Host:
         return self.name.rpartition("@")[2]
 
 
-def parse_hosts(text: str) -> tuple[Host, ...]:
-    """Parse hosts separated by commas.
+def parse_hosts(text: str, option: str = "-H") -> tuple[Host, ...]:
+    """Parse hosts separated by commas, which were given by an option.
 
     Raises:
         SpecError: a host is malformed or listed twice.
@@ -82,7 +82,12 @@ def parse_hosts(text: str) -> tuple[Host, ...]:
     """
     if not text.strip():
         raise SpecError(INVALID, _HOW)
-    return _distinct([host for item in _split(text) for host in _parse(item, f"-H {text}")])
+    return _distinct([host for item in _split(text) for host in _parse(item, f"{option} {text}")])
+
+
+def unreadable_host_file(path: Path | str, error: OSError | UnicodeDecodeError) -> SpecError:
+    """Return the error for a host file that cannot be read."""
+    return SpecError(f"the host file {path} cannot be read: {getattr(error, 'strerror', error)}", "check the path")
 
 
 def read_host_file(path: Path) -> tuple[Host, ...]:
@@ -94,7 +99,7 @@ def read_host_file(path: Path) -> tuple[Host, ...]:
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(f"the host file cannot be read: {error}", "check the path") from None
+        raise unreadable_host_file(path, error) from None
     hosts = parse_host_lines(text, str(path))
     if not hosts:
         raise SpecError(f"{path} lists no hosts", "write lines such as: h1 slots=4")

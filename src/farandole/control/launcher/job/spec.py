@@ -170,7 +170,7 @@ def check_tuning(spec: LaunchSpec, directory: str, environment: Mapping[str, str
         return
     except OSError as error:
         raise SpecError(
-            f"the results of autotuning cannot be read: {error}",
+            f"the results of autotuning cannot be read: {error.filename}: {error.strerror}",
             "correct the path of --tuning, or add --autotune, which writes this file",
         ) from None
 

@@ -12,6 +12,7 @@ caller's thread. The amount of data that waits to be written is bounded by the a
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import queue
 import re
@@ -32,6 +33,7 @@ from farandole.control.launcher.output.terminal import COLOR_CHOICES, STREAM_NAM
 from farandole.errors import SpecError
 
 PLAIN = Look()
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,8 @@ class Console:
     Args:
         out: the target of workers' standard output: a function that writes bytes, or a line writer.
         err: the target of their standard error and of the launcher's messages.
-        on_broken: called in a writing thread when the reader of a stream is gone. Later output is dropped.
+        on_broken: called in a writing thread when the reader of a stream is gone. Later output is dropped. If a disk
+            is full, only the lines that do not fit are dropped, with a warning.
         options: the output to show.
         out_look: the look of standard output.
         err_look: the look of standard error.
@@ -132,13 +135,24 @@ class Console:
         """Whether a status line can be shown, now or later."""
         self._said: set[str] = set()
         once = self.options.once
-        error = _Writer("farandole-stderr", _line_writer(err, err_look, on_broken), once)
+        error = _Writer("farandole-stderr", self._line_writer(err, err_look, on_broken), once)
         # One terminal has one writer: two writers would not know what the other has drawn.
         shared = err_look.terminal is not None and out_look.terminal == err_look.terminal
         self._writers = {
-            STDOUT: error if shared else _Writer("farandole-stdout", _line_writer(out, out_look, on_broken), once),
+            STDOUT: error if shared else _Writer("farandole-stdout", self._line_writer(out, out_look, on_broken), once),
             STDERR: error,
         }
+
+    def _line_writer(self, target: ByteWriter | LineWriter, look: Look, on_broken: Callable[[], None]) -> LineWriter:
+        if isinstance(target, LineWriter):
+            return target
+        return line_writer_for(_until_broken(target, on_broken, self._warn_of_full_disk), look)
+
+    def _warn_of_full_disk(self, error: OSError) -> None:
+        self.say_once(
+            f"warning: standard output loses lines: {error.strerror}\n"
+            "hint: training continues; free some space, and lines are written again"
+        )
 
     def submit(self, stream: int, job: Callable[[LineWriter], None]) -> None:
         """Run `job` in the stream's thread with its line writer, after everything submitted before."""
@@ -196,14 +210,8 @@ class _Writer(threading.Thread):
         self._line_writer.finish()
 
 
-def _line_writer(target: ByteWriter | LineWriter, look: Look, on_broken: Callable[[], None]) -> LineWriter:
-    if isinstance(target, LineWriter):
-        return target
-    return line_writer_for(_until_broken(target, on_broken), look)
-
-
-def _until_broken(writer: ByteWriter, on_broken: Callable[[], None]) -> ByteWriter:
-    """Return a writer that drops everything after its last reader is gone."""
+def _until_broken(writer: ByteWriter, on_broken: Callable[[], None], on_full: Callable[[OSError], None]) -> ByteWriter:
+    """Return a writer that drops everything after its last reader is gone, and what a full disk has no space for."""
     broken = False
 
     def write(data: bytes) -> None:
@@ -212,7 +220,10 @@ def _until_broken(writer: ByteWriter, on_broken: Callable[[], None]) -> ByteWrit
             return
         try:
             writer(data)
-        except (OSError, ValueError):  # ValueError: a Python stream that was closed.
+        except (OSError, ValueError) as error:  # ValueError: a Python stream that was closed.
+            if isinstance(error, OSError) and error.errno in _NO_SPACE:
+                on_full(error)
+                return
             broken = True
             on_broken()
 

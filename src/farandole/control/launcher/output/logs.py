@@ -59,7 +59,10 @@ def begin_attempt(directory: Path) -> Path | None:
 
 def unusable(error: OSError) -> SpecError:
     """Return the error for an output directory that cannot be used, with a hint."""
-    return SpecError(f"the output directory cannot be used: {error}", _HINTS.get(error.errno or 0, "check the path"))
+    return SpecError(
+        f"the output directory cannot be used: {error.filename}: {error.strerror}",
+        _HINTS.get(error.errno or 0, "check the path"),
+    )
 
 
 def _next_attempt(directory: Path) -> Path:
