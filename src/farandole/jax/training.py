@@ -182,7 +182,7 @@ def broadcast_parameters(params: Tree, root_rank: int = 0, process_set: ProcessS
         process_set: the ranks that take part.
 
     Raises:
-        ValueError: the ranks' arrays differ in number, shape or type.
+        ValueError: the ranks' arrays differ in number, place in the structure, shape or type.
 
     Example:
         >>> params = hvd.broadcast_parameters(params)

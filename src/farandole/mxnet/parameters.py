@@ -36,7 +36,7 @@ def broadcast_parameters(
         process_set: the ranks that take part.
 
     Raises:
-        ValueError: the ranks' parameters differ in number, shape or type.
+        ValueError: the ranks' parameters differ in number, name, shape or type.
 
     Example:
         >>> hvd.broadcast_parameters(net.collect_params(), root_rank=0)  # doctest: +SKIP

@@ -39,6 +39,7 @@ def broadcast_variables(
         process_set,
         name="broadcast_variables",
         what="variables",
+        same_names=False,
     )
     handles = [
         arrays.broadcast_async(value, root_rank, name=f"broadcast_variables.{index}", process_set=process_set)
@@ -64,7 +65,15 @@ def _described(variable: Any, value: Any) -> tuple[str, str]:
     return str(getattr(variable, "path", None) or variable.name), f"{value.dtype.name}{list(value.shape)}"
 
 
-def check_alike(mine: list[tuple[str, str]], root_rank: int, process_set: ProcessSet, *, name: str, what: str) -> None:
+def check_alike(
+    mine: list[tuple[str, str]],
+    root_rank: int,
+    process_set: ProcessSet,
+    *,
+    name: str,
+    what: str,
+    same_names: bool = True,
+) -> None:
     """Compare the values that the ranks are about to broadcast, so that no rank waits for one that others do not have.
 
     Args:
@@ -73,23 +82,26 @@ def check_alike(mine: list[tuple[str, str]], root_rank: int, process_set: Proces
         process_set: the ranks that take part.
         name: the name of the call.
         what: the word for the values in messages.
+        same_names: whether names must be the same, too. Names that a framework counts may differ: a rank that has made
+            another model before counts on from there.
 
     Raises:
-        ValueError: a rank's values differ from the root's in number, type or shape.
+        ValueError: a rank's values differ from the root's in number, name, type or shape; raised on all ranks.
     """
     every = allgather_object(mine, name=name, process_set=process_set)
     ranks = list(process_set.ranks)
     if root_rank not in ranks:
         raise InvalidRequestError(f"root_rank {root_rank} is not in the process set of ranks {ranks}.")
     root = every[ranks.index(root_rank)]
-    # Names need not be the same: a rank that has made another model before counts on from there.
+    compared = slice(None) if same_names else slice(1, None)
     for each, theirs in zip(ranks, every, strict=True):
-        if [kind for _, kind in theirs] == [kind for _, kind in root]:
-            continue
+        pairs = zip(theirs, root, strict=False)
         place = next(
-            (index for index, pair in enumerate(zip(theirs, root, strict=False)) if pair[0][1] != pair[1][1]),
+            (index for index, pair in enumerate(pairs) if pair[0][compared] != pair[1][compared]),
             min(len(theirs), len(root)),
         )
+        if place == len(theirs) == len(root):
+            continue
         raise InvalidRequestError(
             f"rank {each} has {len(theirs)} {what}, and rank {root_rank} has {len(root)}; they differ from number "
             f"{place} on: {_at(theirs, place)} on rank {each}, {_at(root, place)} on rank {root_rank}. Make "

@@ -40,7 +40,7 @@ def broadcast_parameters(params: Any, root_rank: int, process_set: ProcessSet = 
     if not process_set.included() or session.only_arrived:
         return
     tensors = [(name, value) for name, value in named if isinstance(value, torch.Tensor)]
-    _check_same_names([name for name, _ in tensors], process_set)
+    _check_same_parameters(params, [name for name, _ in tensors], process_set)
     broadcast_tensors(tensors, root_rank, process_set)
     if isinstance(params, MutableMapping):
         _broadcast_others(params, root_rank, process_set)
@@ -68,16 +68,24 @@ def _named(params: Any) -> list[tuple[str, Any]]:
     return named
 
 
-def _check_same_names(names: Sequence[str], process_set: ProcessSet) -> None:
-    """Compare the names that the ranks are about to broadcast: if one of them lacks a name, the others would wait
-    forever.
+def _check_same_parameters(params: Any, names: Sequence[str], process_set: ProcessSet) -> None:
+    """Compare what the ranks are about to broadcast: if one of them lacks a name, or passes no dict, whose other values
+    are sent too, the others would wait forever.
 
     Raises:
-        MismatchError: the names differ; raised on all ranks.
+        MismatchError: the forms or names differ; raised on all ranks.
     """
-    everyone = all_if_different(names, "broadcast_parameters", process_set)
-    if not everyone:
+    form = "a dict" if isinstance(params, MutableMapping) else "another iterable"
+    answers = all_if_different([form, *names], "broadcast_parameters", process_set)
+    if not answers:
         return
+    for rank, (theirs, *_) in zip(process_set.ranks, answers, strict=True):
+        if theirs != answers[0][0]:
+            raise MismatchError(
+                f"broadcast_parameters() got different kinds of arguments: rank {process_set.ranks[0]} has "
+                f"{answers[0][0]}, and rank {rank} has {theirs}. Pass model.state_dict() on all ranks."
+            )
+    everyone = [theirs[1:] for theirs in answers]
     shared = set(everyone[0]).intersection(*everyone)
     alone = {rank: sorted(set(theirs) - shared) for rank, theirs in zip(process_set.ranks, everyone, strict=True)}
     texts = [f"rank {rank} has {_some(extra)}, which not all ranks have" for rank, extra in alone.items() if extra]

@@ -136,6 +136,20 @@ def test_parameters_of_the_root(world: World) -> None:
         assert "['w'] float" in sentence and "differ from number 0 on" in sentence
 
 
+def test_arrays_of_other_names_are_an_error_on_all_ranks(world: World) -> None:
+    def run() -> str:
+        import jax.numpy as jnp
+
+        import farandole.jax as hvd
+
+        with pytest.raises(ValueError) as error:
+            hvd.broadcast_parameters({"a": jnp.ones(2), "b" if hvd.rank() == 0 else "c": jnp.ones(2)})
+        return str(error.value)
+
+    for sentence in world.run(run):
+        assert "they differ from number 1 on: ['c'] float" in sentence and ", ['b'] float" in sentence
+
+
 def test_two_frameworks_train_in_one_process(world: World) -> None:
     def run() -> list[list[float]]:
         import threading

@@ -298,6 +298,22 @@ def test_other_parameters_on_one_rank_are_told_on_all(world: World) -> None:
         assert "rank 1 has 2 parameters, and rank 0 has 2; they differ from number 1 on: b float32[4] on rank 1" in told
 
 
+def test_other_names_on_one_rank_are_told_on_all(world: World) -> None:
+    def body() -> str:
+        import mxnet as mx
+
+        import farandole.mxnet as hvd
+
+        try:
+            hvd.broadcast_parameters({"a": mx.nd.ones((2,)), "b" if hvd.rank() == 0 else "c": mx.nd.ones((2,))})
+        except ValueError as error:
+            return str(error)
+        return ""
+
+    for told in world.run(body):
+        assert "number 1 on: c float32[2] on rank 1, b float32[2] on rank 0" in told
+
+
 def _check_same(ranks: list[list[Any]]) -> None:
     """Check that all ranks have the same bits."""
     first, *others = ([array.tobytes() for array in arrays] for arrays in ranks)

@@ -99,6 +99,27 @@ def test_different_models_are_an_error_and_no_wait(worlds):
     worlds.run(2, body)
 
 
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize(
+    ("difference", "message"),
+    [
+        ("name", "rank 0 has b"),
+        ("shape", "shape"),
+        ("form", "rank 0 has a dict, and rank 1 has another iterable"),
+    ],
+)
+def test_other_parameters_on_one_rank_are_an_error_on_all_ranks(worlds, size, difference, message):
+    def body(difference, message):
+        other = difference if hvd.rank() == 1 else ""
+        second = "c" if other == "name" else "b"
+        params = {"a": torch.ones(2), second: torch.ones(3 if other == "shape" else 2)}
+        with pytest.raises(hvd.HorovodInternalError, match=message):
+            hvd.broadcast_parameters(list(params.items()) if other == "form" else params, root_rank=0)
+        assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == hvd.size()
+
+    worlds.run(size, body, difference, message)
+
+
 def test_values_that_are_no_tensors(worlds):
     def body():
         state = {"weight": torch.full((2,), float(hvd.rank())), "epoch": hvd.rank(), "name": f"rank {hvd.rank()}"}
