@@ -17,6 +17,9 @@ namespace {
 using transport::ControlKind;
 
 constexpr int kBarriers = 10;
+// In larger worlds, agreement takes more memory than machines have: every rank knows all of them.
+constexpr int kMostAgreeing = 20'000;
+
 void print_set_up(const Layout& layout) {
   StarAndMesh world(layout);
   world.connect();
@@ -34,6 +37,10 @@ void print_set_up(const Layout& layout) {
 }
 
 void print_agreement(const Layout& layout) {
+  if (layout.size > kMostAgreeing) {
+    std::printf(" | not simulated | not simulated");
+    return;
+  }
   StarAndMesh world(layout);
   Counts before;
   for (int barrier = 0; barrier < kBarriers; ++barrier) {

@@ -24,24 +24,32 @@ using transport::WatchCore;
 StarAndMesh::StarAndMesh(Layout layout, uint64_t seed, Costs costs, double deadline_seconds, const Belief& belief)
     : deadline_seconds_(deadline_seconds),
       network_(layout, costs, seed, *this),
+      belief_(belief),
       workers_(static_cast<size_t>(layout.size)) {
-  collective::Group world;
-  world.members.resize(workers_.size());
-  std::iota(world.members.begin(), world.members.end(), 0);
   for (int rank = 0; rank < layout.size; ++rank) {
     hosts_.push_back(layout.host_of(rank) * layout.ranks_per_host);
   }
   for (int rank = 0; rank < layout.size; ++rank) {
-    world.index = rank;
     worker(rank).peers = transport::start_peers(rank, hosts_);
+  }
+}
+
+AgreementCore& StarAndMesh::agreement(int rank) {
+  std::unique_ptr<AgreementCore>& core = worker(rank).agreement;
+  if (core == nullptr) {
+    collective::Group world;
+    world.members.resize(workers_.size());
+    std::iota(world.members.begin(), world.members.end(), 0);
+    world.index = rank;
     std::vector<int> believed = hosts_;
-    if (belief) {
-      belief(rank, believed);
+    if (belief_) {
+      belief_(rank, believed);
     }
-    worker(rank).agreement = std::make_unique<AgreementCore>(
-        engine::AgreementTree(rank, believed, engine::choose_fanout(believed, layout.fanout)), world,
+    core = std::make_unique<AgreementCore>(
+        engine::AgreementTree(rank, believed, engine::choose_fanout(believed, network_.layout().fanout)), world,
         /*waits_for_formed=*/false, recorder_);
   }
+  return *core;
 }
 
 std::vector<int> StarAndMesh::mates(int rank) const {
@@ -76,7 +84,7 @@ void StarAndMesh::begin_watch(int rank, int64_t now_ns) {
     see_end(rank, ended, now_ns);
   }
   for (const int mate : mates(rank)) {
-    if (!self.dead.empty() && self.dead[static_cast<size_t>(mate)]) {
+    if (self.dead.contains(mate)) {
       see_death(rank, mate, now_ns);
     }
   }
@@ -107,7 +115,7 @@ void StarAndMesh::take_control(int to, int from, const ControlFrame& frame, int6
   std::optional<Cause> cause;
   if (self.watch) {
     cause = self.watch->receive(from, frame, now_ns);
-  } else if (sets_up(to) && self.channels[static_cast<size_t>(from)]) {
+  } else if (sets_up(to) && self.channels.contains(from)) {
     cause = self.setup->receive(from, frame);
   }
   if (cause) {
@@ -128,7 +136,7 @@ void StarAndMesh::see_death(int to, int from, int64_t now_ns) {
   Worker& self = worker(to);
   if (!self.watch) {
     if (self.setup) {
-      self.dead[static_cast<size_t>(from)] = true;
+      self.dead.insert(from);
     }
     return;
   }
@@ -194,7 +202,7 @@ void StarAndMesh::submit(int rank, engine::Request request) {
   if (!agrees(rank)) {
     return;
   }
-  AgreementCore& core = *worker(rank).agreement;
+  AgreementCore& core = agreement(rank);
   auto pending = std::make_unique<Pending>();
   pending->request = std::move(request);
   pending->completion = std::make_shared<engine::Completion>();
@@ -212,7 +220,7 @@ void StarAndMesh::submit(int rank, engine::Request request) {
 }
 
 void StarAndMesh::send_up(int rank, base::Bytes bytes, int64_t now_ns) {
-  const int parent = worker(rank).agreement->tree().parent();
+  const int parent = agreement(rank).tree().parent();
   ++counts_.up;
   ++worker(rank).agreement_messages;
   ++worker(parent).agreement_messages;
@@ -223,7 +231,7 @@ void StarAndMesh::send_up(int rank, base::Bytes bytes, int64_t now_ns) {
 }
 
 void StarAndMesh::take_reports(int rank, const std::vector<Report>& reports, int64_t now_ns) {
-  AgreementCore& core = *worker(rank).agreement;
+  AgreementCore& core = agreement(rank);
   if (core.subtree() != nullptr) {
     for (const Report& report : reports) {
       core.subtree()->add(report, now_ns);
@@ -245,7 +253,7 @@ void StarAndMesh::pass_up(int rank, int64_t now_ns) {
   if (!agrees(rank)) {
     return;
   }
-  engine::SubtreeTally& subtree = *worker(rank).agreement->subtree();
+  engine::SubtreeTally& subtree = *agreement(rank).subtree();
   if (const std::vector<Report> reports = subtree.take(now_ns); !reports.empty()) {
     send_up(rank, encode(reports), now_ns);
   }
@@ -256,7 +264,7 @@ void StarAndMesh::pass_up(int rank, int64_t now_ns) {
 }
 
 void StarAndMesh::pass_down(int rank, const Decision& decision, int64_t now_ns) {
-  AgreementCore& core = *worker(rank).agreement;
+  AgreementCore& core = agreement(rank);
   if (core.subtree() != nullptr) {
     core.subtree()->follow(decision);
   }
@@ -277,7 +285,7 @@ void StarAndMesh::pass_down(int rank, const Decision& decision, int64_t now_ns) 
 
 void StarAndMesh::obey(int rank, const Decision& decision, int64_t now_ns) {
   last_obeyed_ns_ = std::max(last_obeyed_ns_, now_ns);
-  AgreementCore& core = *worker(rank).agreement;
+  AgreementCore& core = agreement(rank);
   core.advance(decision);
   if (core.group(decision.group) == nullptr) {
     return;  // not its group
@@ -325,7 +333,7 @@ void StarAndMesh::handle(int to, int from, const Message& message, int64_t now_n
       take_control(to, from, message.control, now_ns);
       break;
     case MessageKind::kReady:
-      take_reports(to, worker(to).agreement->read(from, message.bytes), now_ns);
+      take_reports(to, agreement(to).read(from, message.bytes), now_ns);
       break;
     case MessageKind::kDecision:
       pass_down(to, engine::decode_decision(message.bytes), now_ns);

@@ -9,6 +9,7 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -64,9 +65,9 @@ class StarAndMesh final : private Receiver {
   uint64_t agreement_messages(int rank) const { return worker(rank).agreement_messages; }
   // When a rank obeyed the last decision.
   int64_t last_obeyed_ns() const noexcept { return last_obeyed_ns_; }
-  int children(int rank) const { return static_cast<int>(worker(rank).agreement->tree().children().size()); }
+  int children(int rank) { return static_cast<int>(agreement(rank).tree().children().size()); }
   // What rank 0 knows to wait for.
-  std::vector<engine::Coordinator::Waiting> waiting() { return worker(0).agreement->coordinator()->waiting(); }
+  std::vector<engine::Coordinator::Waiting> waiting() { return agreement(0).coordinator()->waiting(); }
 
   // The process ends; its host sees that at once, and the kernel closes its connections this much later.
   void kill(int rank, int64_t closes_after_ns = 0);
@@ -99,12 +100,12 @@ class StarAndMesh final : private Receiver {
     int64_t last_moments_ns = 0;  // before the deadline, see MeshSetup
     int64_t deadline_ns = 0;
     std::vector<int> peers;
-    std::vector<bool> channels;  // by rank: its control connection is proven here, and has not ended
-    std::vector<bool> memories;  // by rank: it is of this host, and its memory is here
-    std::vector<bool> dead;      // by rank: its memory shows that it has died
+    std::set<int> channels;  // those whose control connection is proven here, and has not ended
+    std::set<int> memories;  // those of this host whose memory is here
+    std::set<int> dead;      // those whose memory shows that they have died
     std::optional<transport::WatchCore> watch;
-    std::unique_ptr<engine::AgreementCore> agreement;
-    std::vector<int> ended;  // whose connections ended during the set-up
+    std::unique_ptr<engine::AgreementCore> agreement;  // null: it has had nothing to do; it has a place for each rank
+    std::vector<int> ended;                            // whose connections ended during the set-up
     std::vector<std::string> done;
     uint64_t agreement_messages = 0;
     int64_t alarm_ns = 0;  // the last one that was set
@@ -121,6 +122,7 @@ class StarAndMesh final : private Receiver {
 
   Worker& worker(int rank) { return workers_[static_cast<size_t>(rank)]; }
   const Worker& worker(int rank) const { return workers_[static_cast<size_t>(rank)]; }
+  engine::AgreementCore& agreement(int rank);
   std::vector<int> mates(int rank) const;  // the others of its host, the next one above it first, in cyclic order
   // Whether this rank still takes part in agreement: not once its world has ended.
   bool agrees(int rank) const { return is_alive(rank) && !worker(rank).cause; }
@@ -159,6 +161,7 @@ class StarAndMesh final : private Receiver {
   std::optional<int64_t> leaves_after_ns_;
   bool programs_end_ = false;
   Network network_;
+  const Belief belief_;
   std::vector<int> hosts_;     // as the contacts say
   engine::Recorder recorder_;  // of all ranks: nothing is read from it
   std::vector<Worker> workers_;

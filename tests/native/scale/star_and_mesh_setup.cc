@@ -36,9 +36,6 @@ void StarAndMesh::begin_setup(int rank, int64_t patience_ns, int64_t now_ns) {
   }
   self.starts_ns = now_ns;
   self.last_moments_ns = std::min(patience_ns / 10, kMostLastMoments);
-  self.channels.resize(workers_.size());
-  self.memories.resize(workers_.size());
-  self.dead.resize(workers_.size());
   self.setup.emplace(rank, /*generation=*/1, hosts_);
   for (const int peer : self.peers) {
     if (peer < rank) {
@@ -103,8 +100,8 @@ void StarAndMesh::take_handshake(int to, int from, const Message& message, int64
       break;
     default:
       // The offers of shared memory: the link is complete with the other one's.
-      if (self.channels[at(from)]) {
-        self.memories[at(from)] = true;
+      if (self.channels.contains(from)) {
+        self.memories.insert(from);
         self.setup->prove(from);
         self.setup->link(from);
       }
@@ -118,14 +115,14 @@ void StarAndMesh::prove(int to, int from, Channel channel, bool connector, int64
     ++(shares_memory ? counts_.unix_connections : counts_.tcp_connections);
   }
   if (channel == Channel::kData) {
-    if (self.channels[at(from)]) {
+    if (self.channels.contains(from)) {
       self.setup->prove(from);
       self.setup->link(from);
     }
     return;
   }
   self.setup->join(from, connector, shares_memory);
-  self.channels[at(from)] = true;
+  self.channels.insert(from);
   if (shares_memory) {
     send_handshake(to, from, MessageKind::kShmOffer, channel, now_ns);
   } else if (connector) {
@@ -169,7 +166,7 @@ void StarAndMesh::fail_setup(int rank, const ControlFrame& frame, int64_t now_ns
   }
   std::vector<int> connected;
   for (const int other : self.peers) {
-    if (self.channels[at(other)]) {
+    if (self.channels.contains(other)) {
       connected.push_back(other);
     }
   }
@@ -182,13 +179,13 @@ void StarAndMesh::see_end_during_setup(int to, int from, int64_t now_ns) {
   if (!sets_up(to)) {
     return;
   }
-  self.channels[at(from)] = false;
+  self.channels.erase(from);
   if (const auto cause = self.setup->end(from, Sign::kClosed)) {
     end_world(to, *cause, now_ns);
   } else if (self.setup->keeps(from)) {
     self.ended.push_back(from);
   } else {
-    self.memories[at(from)] = false;
+    self.memories.erase(from);
   }
 }
 
@@ -199,7 +196,7 @@ bool StarAndMesh::sleeps_on(int to, int from, const Message& message, int64_t no
     return false;
   }
   const std::vector<int> all = mates(to);
-  const auto watched = std::ranges::find_if(all, [&](int mate) { return self.memories[at(mate)]; });
+  const auto watched = std::ranges::find_if(all, [&](int mate) { return self.memories.contains(mate); });
   return now_ns < self.starts_ns + kDeathWatchAfter || watched == all.end() || *watched != from;
 }
 
@@ -207,7 +204,7 @@ bool StarAndMesh::sleeps_on(int to, int from, const Message& message, int64_t no
 void StarAndMesh::handle_deaths(int rank, int64_t now_ns) {
   const Worker& self = worker(rank);
   for (const int mate : mates(rank)) {
-    if (!self.dead[at(mate)] || !self.memories[at(mate)]) {
+    if (!self.dead.contains(mate) || !self.memories.contains(mate)) {
       continue;
     }
     if (const auto cause = self.setup->die(mate)) {
