@@ -66,3 +66,11 @@ def test_hosts_stay_the_same_object_when_a_worker_says_goodbye() -> None:
     after, _, _ = decide(state, Left(3, 1), 1.0)
     assert after.sites is state.sites
     assert dataclasses.replace(after, roster=state.roster) == state
+
+
+def test_other_hosts_stay_the_same_objects_when_a_worker_ends() -> None:
+    """A job whose workers all end at about the same time makes a decision about each."""
+    state, _, _ = decide(begun(64), Left(3, 1), 1.0)
+    after, _, _ = decide(state, WorkerEnded(3, SUCCEEDED, "", "exited with code 0"), 1.0)
+    assert after.sites[0].slots[3].worker is None
+    assert all(now is before for now, before in zip(after.sites[1:], state.sites[1:], strict=True))

@@ -35,14 +35,16 @@ from farandole.control.launcher.slots.job_events import (
 from farandole.control.launcher.slots.job_state import (
     JobState,
     Repeat,
+    Site,
     Step,
     drain,
     living,
+    place_of,
     site_of,
     with_site,
-    with_slots,
 )
 from farandole.control.launcher.slots.phrases import others, who_leaves
+from farandole.control.roster.membership import without
 
 # This number of failures on one host within that time is the fault of the host.
 FLAPS = 5
@@ -55,14 +57,14 @@ SAME_FAILURES = 3
 
 def worker_ended(state: JobState, event: WorkerEnded, now: float) -> Step:
     """Record the end of a worker's process."""
-    place = living(state).get(event.worker)
+    place = place_of(state, event.worker)
     if place is None:
         return state, [], f"worker {event.worker}, which is not expected, has ended"
     site, slot = place
     healthy = is_healthy(state, event.worker, now)
     member = event.worker in state.world or not state.generation
     rank = state.ranks.get(event.worker)
-    state = _without(forget_if_healthy(state, now), event.worker, progressed=healthy)
+    state = _without(forget_if_healthy(state, now), site, event.worker, progressed=healthy)
     name = f"worker {event.worker} on {site.label}"
     if event.how == FINISHED:
         return _finished(state, name, site.label, slot.index)
@@ -106,12 +108,14 @@ def _end_without_state(state: JobState) -> EndJob:
     return EndJob(why, hint)
 
 
-def _without(state: JobState, worker: int, progressed: bool) -> JobState:
-    state = with_slots(state, {worker: {"worker": None, "draining": False, "left": False}})
+def _without(state: JobState, site: Site, worker: int, progressed: bool) -> JobState:
+    slots = tuple(
+        replace(slot, worker=None, draining=False, left=False) if slot.worker == worker else slot for slot in site.slots
+    )
     return replace(
-        state,
-        joined_at={each: at for each, at in state.joined_at.items() if each != worker},
-        ranks={each: rank for each, rank in state.ranks.items() if each != worker},
+        with_site(state, site.label, slots=slots),
+        joined_at=without(state.joined_at, worker),
+        ranks=without(state.ranks, worker),
         progressed=state.progressed or progressed,
     )
 

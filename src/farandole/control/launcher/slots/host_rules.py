@@ -145,6 +145,8 @@ def let_go(state: JobState, now: float) -> tuple[JobState, list[SlotAction]]:
     """Let workers leave hosts that are to have none, and removed slots; then release removed hosts."""
     actions: list[SlotAction] = []
     for site in state.sites:
+        if not (site.closed or site.has_removed_slots or site.end_at is not None):
+            continue
         leaving = [slot for slot in site.slots if slot.worker is not None and (site.closed or slot.index >= site.size)]
         fresh = tuple(slot.worker for slot in leaving if slot.worker is not None and not slot.draining)
         if fresh:
@@ -162,6 +164,8 @@ def let_go(state: JobState, now: float) -> tuple[JobState, list[SlotAction]]:
 
 def _without_empty_slots(state: JobState) -> JobState:
     """Remove slots that are gone and empty."""
+    if not any(site.has_removed_slots for site in state.sites):
+        return state
     kept = [
         tuple(slot for slot in site.slots if slot.index < site.size or slot.worker is not None) for site in state.sites
     ]

@@ -5,7 +5,7 @@ Times are seconds on a clock that the caller of `decide` chooses and passes with
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from farandole.control.launcher.slots.job_events import SlotAction
@@ -82,6 +82,11 @@ class Site:
     def closed(self) -> bool:
         """Whether it may have no workers."""
         return self.gone or self.notice != ""
+
+    @property
+    def has_removed_slots(self) -> bool:
+        """Whether it has slots that are only there because their workers have not left."""
+        return len(self.slots) > self.size
 
 
 @dataclass(frozen=True)
@@ -227,6 +232,17 @@ def is_free(state: JobState, site: Site, slot: Slot) -> bool:
 def living(state: JobState) -> dict[int, tuple[Site, Slot]]:
     """Return the places of all workers that have not ended."""
     return {slot.worker: (site, slot) for site in state.sites for slot in site.slots if slot.worker is not None}
+
+
+def living_workers(state: JobState) -> Iterator[int]:
+    """Yield the workers that have not ended: cheaper than `living` for a caller that needs only the first few."""
+    return (slot.worker for site in state.sites for slot in site.slots if slot.worker is not None)
+
+
+def place_of(state: JobState, worker: int) -> tuple[Site, Slot] | None:
+    """Return the place of a worker; None if it has ended."""
+    places = ((site, slot) for site in state.sites for slot in site.slots if slot.worker == worker)
+    return next(places, None)
 
 
 def size_of(state: JobState) -> int:

@@ -24,6 +24,7 @@ from farandole.control.launcher.slots.job_state import (
     drain,
     is_free,
     living,
+    living_workers,
     site_of,
     with_deadline,
     with_site,
@@ -74,22 +75,25 @@ def end_if_over(state: JobState, now: float) -> tuple[JobState, list[SlotAction]
     """End the job if no worker is left that has work to do, and none can be started."""
     if len(state.early) >= state.limits.min_size:
         state = replace(state, finished=True)
-    here = living(state)
+    some = any(True for _ in living_workers(state))
     # A fact that the roster knows for certain may have been lost here with the previous launcher.
-    if not (state.finished or (state.finishing and not here)):
+    if not (state.finished or (state.finishing and not some)):
         barred = all(math.isinf(site.barred_until) for site in state.sites)
-        if here or not state.sites or not barred:
+        if some or not state.sites or not barred:
             return state, []
         hint = "--blacklist-cooldown-range gives hosts another chance"
         return state, [EndJob("all hosts are blacklisted", hint)]
     # Spares wait for a world that will never begin.
-    left = bool(here) and (not state.generation or not here.keys().isdisjoint(state.world))
+    members = state.elastic_roster.ranks
+    left = some and (not state.generation or any(worker in members for worker in living_workers(state)))
     return state, [] if left else [EndJob("")]
 
 
 def shrink(state: JobState, now: float) -> tuple[JobState, list[SlotAction]]:
     """Let the newest workers leave when there are more than allowed."""
     most = state.limits.max_size
+    if sum(len(site.slots) for site in state.sites) <= most:
+        return state, []
     staying = {worker for worker, (_, slot) in at_work(state).items() if not (slot.draining or slot.left)}
     members = staying.intersection(state.world)
     surplus = set(sorted(members)[most:])
@@ -138,9 +142,11 @@ def will_start(state: JobState, now: float) -> bool:
     Slots on hosts that are being reached, or will be, also count, and slots that will soon be free. The slot of the
     first member does not count while that worker may stay until others have the state.
     """
+    if state.closing or state.end:
+        return False
     here = living(state)
     first = next((worker for worker in state.world if worker in here), None)
-    return not (state.closing or state.end) and any(
+    return any(
         is_free(state, site, slot) or (slot.index < site.size and (slot.draining or slot.left) and slot.worker != first)
         for site in state.sites
         if site.phase in ("new", "reaching", "ready") and not site.closed and site.barred_until <= now
