@@ -65,3 +65,71 @@ def test_files_of_another_version_are_refused(tmp_path: Path, part: str, content
     with pytest.raises(NotTakenOver, match="cannot be read: it has the format of another version") as refused:
         read_failover_state(files)
     assert "was another version of farandole installed since?" in refused.value.hint
+
+
+class CountingStore(FailoverFiles):
+    """Files that record which parts were written, in their order."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.saved: list[str] = []
+
+    def save(self, part: str, content: bytes) -> bool:
+        self.saved.append(part)
+        return super().save(part, content)
+
+
+Decided = tuple[JobState, tuple[str, ...], bool]
+
+
+def saved_after(directory: Path, *decided: Decided, seconds: float = 0.0) -> tuple[list[str], JobState]:
+    """Return which parts were written for decisions after the first one, and the state in the files.
+
+    Args:
+        directory: the directory of the files.
+        decided: state, hosts and `later` of each decision.
+        seconds: seconds to wait after the last one.
+    """
+    files = CountingStore(directory)
+    facts = LauncherFacts(cast("Any", "identity"), "127.0.0.1:1", cast("Any", "hosts"), (), (), SavedHistory())
+
+    async def write() -> None:
+        writer = FailoverWriter(files, lambda: facts, lambda followed: None)
+        writer.decided(a_state(), ["h1"])
+        files.saved.clear()
+        for state, hosts, later in decided:
+            writer.decided(state, hosts, later=later)
+        await asyncio.sleep(seconds)
+        writer.close()
+
+    asyncio.run(write())
+    found = read_failover_state(files)
+    assert found is not None
+    return files.saved, found.state
+
+
+def states(number: int) -> list[JobState]:
+    return [replace(a_state(), next_worker=100 + index) for index in range(number)]
+
+
+def test_many_facts_that_may_wait_are_written_once_and_before_those_of_the_launcher(tmp_path: Path) -> None:
+    several = states(50)
+    saved, found = saved_after(tmp_path, *((each, ("h1",), True) for each in several), seconds=0.1)
+    assert saved == [STATE, LAUNCHER]
+    assert found == several[-1]
+
+
+def test_state_is_written_before_actions_although_earlier_facts_wait(tmp_path: Path) -> None:
+    one, two = states(2)
+    assert saved_after(tmp_path, (one, ("h1",), True), (two, ("h1",), False)) == ([STATE], two)
+
+
+def test_waiting_state_is_written_before_actions_of_a_decision_that_does_not_change_it(tmp_path: Path) -> None:
+    (one,) = states(1)
+    assert saved_after(tmp_path, (one, ("h1",), True), (one, ("h1",), False)) == ([STATE], one)
+
+
+def test_waiting_state_is_written_before_facts_of_the_launcher_about_new_hosts(tmp_path: Path) -> None:
+    one, two = states(2)
+    saved = saved_after(tmp_path, (one, ("h1",), True), (two, ("h1", "h2"), False))
+    assert saved == ([STATE, LAUNCHER, STATE], two)

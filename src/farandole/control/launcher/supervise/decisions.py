@@ -22,12 +22,15 @@ class Decisions:
 
     Args:
         state: the initial state, or the state that another launcher has left.
-        carry_out: called with the previous state, and with the actions of the decision.
+        carry_out: called with the previous state, with the event, and with the actions of the decision.
         log: called with every reason.
     """
 
     def __init__(
-        self, state: JobState, carry_out: Callable[[JobState, Sequence[Action]], None], log: Callable[[str], None]
+        self,
+        state: JobState,
+        carry_out: Callable[[JobState, Event, Sequence[Action]], None],
+        log: Callable[[str], None],
     ) -> None:
         self.state = state
         self._carry_out = carry_out
@@ -44,11 +47,11 @@ class Decisions:
         self._deciding = True
         try:
             while self._events:
-                before = self.state
-                self.state, actions, reasons = decide(before, self._events.popleft(), time.monotonic())
+                before, event = self.state, self._events.popleft()
+                self.state, actions, reasons = decide(before, event, time.monotonic())
                 for reason in reasons:
                     self._log(reason)
-                self._carry_out(before, actions)
+                self._carry_out(before, event, actions)
         finally:
             self._deciding = False
         self._set_timer()

@@ -165,8 +165,10 @@ class FailoverWriter:
         self._store = store
         self._take = take
         self._followed = followed
-        self._written: tuple[JobState, tuple[str, ...]] | None = None
-        """The last written state, and the hosts that could start workers then."""
+        self._decided: tuple[JobState, tuple[str, ...]] | None = None
+        """The last decided state, and the hosts that could start workers then."""
+        self._is_saved = True
+        """Whether that state is written."""
         self._timer: asyncio.TimerHandle | None = None
         self._untold: set[str] = set()
         """The parts whose current content could not be written."""
@@ -184,43 +186,62 @@ class FailoverWriter:
         """The error of the last failed write."""
         return self._store.trouble if self._store is not None else ""
 
-    def decided(self, state: JobState, hosts: Iterable[str]) -> None:
-        """Write a decided state: at once if actions follow from it, otherwise soon.
+    def decided(self, state: JobState, hosts: Iterable[str], *, later: bool = False) -> None:
+        """Write a decided state.
 
         Args:
             state: the state of the job.
             hosts: hosts that can start workers: a successor must know a host before a worker is started there.
+            later: whether it is written soon instead of at once. Only for a decision from which no action follows, on a
+                fact that a successor learns from others if it is lost: workers and agents cannot know whether the
+                launcher was killed just before or just after it.
         """
         if self._store is None:
             return
-        before, now = self._written, (_essence(state), tuple(hosts))
+        before, now = self._decided, (_essence(state), tuple(hosts))
         if now == before:
+            if not later:
+                self._save_decided(self._store)
             return
-        self._written = now
         if before is None or before[1] != now[1]:
+            # A launcher's facts never say more about the end of a worker than a state that is older.
+            self._save_decided(self._store)
+            self._decided = now
             self.write()
             return
-        self._save_state(self._store, now[0])
+        self._decided = now
+        self._is_saved = False
+        if not later:
+            self._save_decided(self._store)
         self.changes()
 
     def changes(self) -> None:
         """Write soon, after changes from which no actions follow."""
         if self._store is not None and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_WRITE_SECONDS, self._write_launcher)
+            self._timer = asyncio.get_running_loop().call_later(_WRITE_SECONDS, self._write_soon)
 
     def write(self) -> None:
         """Write everything now."""
+        self._is_saved = self._decided is None
         self._write_launcher()
-        if self._store is not None and self._written is not None:
-            self._save_state(self._store, self._written[0])
+        if self._store is not None:
+            self._save_decided(self._store)
+
+    def _write_soon(self) -> None:
+        if self._store is not None:
+            self._save_decided(self._store)
+        self._write_launcher()
 
     def _write_launcher(self) -> None:
         self.close()
         if self._store is not None:
             self._save(self._store, LAUNCHER, pickle.dumps((ClockReading(), self._take())))
 
-    def _save_state(self, store: FailoverStore, state: JobState) -> None:
-        self._save(store, STATE, encode((ClockReading(), state)))
+    def _save_decided(self, store: FailoverStore) -> None:
+        if self._is_saved or self._decided is None:
+            return
+        self._is_saved = True
+        self._save(store, STATE, encode((ClockReading(), self._decided[0])))
 
     def _save(self, store: FailoverStore, part: str, content: bytes) -> None:
         held = not self._untold

@@ -42,7 +42,7 @@ from farandole.control.launcher.supervise.outcome import JobOutcome, outcome_of
 from farandole.control.launcher.supervise.worker_control import WorkerControl
 from farandole.control.launcher.supervise.workers import Worker, Workers
 from farandole.control.roster import fixed
-from farandole.control.roster.events import Announce, Evict, Hold
+from farandole.control.roster.events import Announce, Evict, Hold, Left
 from farandole.control.roster.service import Report, RosterService
 
 # Seconds between the announcement of the end and SIGTERM, which has another meaning while an elastic job runs.
@@ -238,10 +238,12 @@ class Supervisor:
 
     # --- decisions are carried out -------------------------------------------------------------------------------
 
-    def _decided(self, before: JobState, actions: Sequence[Action]) -> None:
+    def _decided(self, before: JobState, event: Event, actions: Sequence[Action]) -> None:
         state = self.state
         if self._elastic:
-            self.failover.decided(state, self.hosts.ready)
+            # At the end of a large job, many of these facts come within a moment.
+            later = isinstance(event, Left | events.WorkerEnded) and not actions
+            self.failover.decided(state, self.hosts.ready, later=later)
             if state.sites is not before.sites:
                 self._show_places()
         self.service.decided(state.roster)
