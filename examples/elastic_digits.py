@@ -30,6 +30,11 @@ def load() -> tuple[TensorDataset, torch.Tensor, torch.Tensor]:
     return TensorDataset(images[train], labels[train]), images[test], labels[test]
 
 
+def count(workers: int) -> str:
+    """Return a number of workers in words."""
+    return "1 worker" if workers == 1 else f"{workers} workers"
+
+
 def main() -> int:
     """Train, and say how well that went."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -53,7 +58,7 @@ def main() -> int:
     loop = hvd.elastic.steps(loader, epochs=given.epochs, batches=batches, model=model, optimizer=optimizer)
     for x, y in loop:
         if loop.epoch_begins and hvd.rank() == 0:
-            print(f"epoch {loop.epoch + 1} of {given.epochs}: {hvd.size()} workers, step {loop.step}", flush=True)
+            print(f"epoch {loop.epoch + 1} of {given.epochs}: {count(hvd.size())}, step {loop.step}", flush=True)
         optimizer.zero_grad()
         F.cross_entropy(model(x), y).backward()
         optimizer.step()
@@ -61,7 +66,7 @@ def main() -> int:
 
     accuracy = (model(images).argmax(1) == labels).float().mean().item()
     if hvd.rank() == 0:
-        print(f"accuracy {accuracy:.3f} after {loop.step} steps, {hvd.size()} workers at the end")
+        print(f"accuracy {accuracy:.3f} after {loop.step} steps, {count(hvd.size())} at the end")
     return int(accuracy < given.goal)
 
 

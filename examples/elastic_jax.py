@@ -44,6 +44,11 @@ def loss_of(params: Params, images: jax.Array, labels: jax.Array) -> jax.Array:
     return optax.softmax_cross_entropy_with_integer_labels(predict(params, images), labels).mean()
 
 
+def count(workers: int) -> str:
+    """Return a number of workers in words."""
+    return "1 worker" if workers == 1 else f"{workers} workers"
+
+
 def main() -> int:
     """Train, and say how well that went."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -77,13 +82,13 @@ def main() -> int:
     loop = hvd.elastic.steps(loader, epochs=given.epochs, trained=trained)
     for x, y in loop:
         if loop.epoch_begins and hvd.rank() == 0:
-            print(f"epoch {loop.epoch + 1} of {given.epochs}: {hvd.size()} workers, step {loop.step}", flush=True)
+            print(f"epoch {loop.epoch + 1} of {given.epochs}: {count(hvd.size())}, step {loop.step}", flush=True)
         trained.params, trained.optimizer = step(trained.params, trained.optimizer, x, y)
         time.sleep(given.pause)
 
     accuracy = float(np.mean(np.argmax(predict(trained.params, images), axis=1) == labels))
     if hvd.rank() == 0:
-        print(f"accuracy {accuracy:.3f} after {loop.step} steps, {hvd.size()} workers at the end")
+        print(f"accuracy {accuracy:.3f} after {loop.step} steps, {count(hvd.size())} at the end")
     return int(accuracy < given.goal)
 
 

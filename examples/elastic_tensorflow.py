@@ -29,6 +29,11 @@ def load() -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray, np.ndarray]:
     return (images[train], digits.target[train]), images[test], digits.target[test]
 
 
+def count(workers: int) -> str:
+    """Return a number of workers in words."""
+    return "1 worker" if workers == 1 else f"{workers} workers"
+
+
 def main() -> int:
     """Train, and say how well that went."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -59,13 +64,13 @@ def main() -> int:
     loop = hvd.elastic.steps(loader, epochs=given.epochs, model=model, optimizer=optimizer)
     for x, y in loop:
         if loop.epoch_begins and hvd.rank() == 0:
-            print(f"epoch {loop.epoch + 1} of {given.epochs}: {hvd.size()} workers, step {loop.step}", flush=True)
+            print(f"epoch {loop.epoch + 1} of {given.epochs}: {count(hvd.size())}, step {loop.step}", flush=True)
         train(x, y)
         time.sleep(given.pause)
 
     accuracy = float(np.mean(np.argmax(model(images), axis=1) == labels))
     if hvd.rank() == 0:
-        print(f"accuracy {accuracy:.3f} after {loop.step} steps, {hvd.size()} workers at the end")
+        print(f"accuracy {accuracy:.3f} after {loop.step} steps, {count(hvd.size())} at the end")
     return int(accuracy < given.goal)
 
 

@@ -45,7 +45,8 @@ def main() -> None:
     epoch = -1
     for images, labels in loop:
         if loop.epoch != epoch and hvd.rank() == 0:
-            print(f"epoch {loop.epoch + 1} of {given.epochs}: {hvd.size()} workers", flush=True)
+            workers = "1 worker" if hvd.size() == 1 else f"{hvd.size()} workers"
+            print(f"epoch {loop.epoch + 1} of {given.epochs}: {workers}", flush=True)
         epoch = loop.epoch
         optimizer.zero_grad()
         loss = F.cross_entropy(model(images), labels)

@@ -57,7 +57,7 @@ def test_the_pipeline_comes_to_its_end_although_a_worker_is_killed(ran: tuple[Pa
     _, said = ran
     for at, name in enumerate(("prepare", "train", "evaluate", "export", "predict"), 1):
         assert f"[{at}/5] {name}: done in " in said
-    assert "1 workers" in said
+    assert "1 worker\n" in said
     assert "the first test image is taken for a 6, and shows a 6" in said
 
 

@@ -84,7 +84,7 @@ def _processes() -> list[str]:
                 command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
             except OSError:
                 continue
-            here = str(ROOT) in command
+            here = f"{ROOT}/" in command  # Not a folder whose name only begins with this one's.
             if here and any(word in command for word in ("agent.dial ", "control.agent ", "launcher.call")):
                 found.append(command)
     return found

@@ -19,6 +19,7 @@ from farandole.jax.trees import Tree, grouped_allreduce_with_residuals
 from farandole.numpy.variables import check_alike
 from farandole.worker.collectives.compression import NO_POWERSGD, Compressor, Feedback, PowerSGD, Recipe
 from farandole.worker.collectives.forms import synchronize
+from farandole.worker.core.basics import has_step_loop
 from farandole.worker.core.dtype import Average
 from farandole.worker.core.group import ProcessSet, global_process_set
 
@@ -89,7 +90,7 @@ def distributed_grad(
 
 
 def _reduce(gradients: Any, op: int, compression: Any, process_set: ProcessSet) -> Any:
-    if not in_loop.is_on():
+    if not has_step_loop():
         return grouped_allreduce(gradients, op=op, compression=compression, process_set=process_set)
     pairs = jax.tree.map(compression.compress, gradients)
     compressed = jax.tree.map(lambda _, pair: pair[0], gradients, pairs)
@@ -157,7 +158,7 @@ def distributed(
     def update(updates: Any, state: DistributedState, params: Any = None, **extra: Any) -> tuple[Any, Any]:
         check.step(params)
         residuals = state.residuals
-        if remembers and in_loop.is_on():
+        if remembers and has_step_loop():
             raise InvalidRequestError(
                 "a loop of hvd.elastic.steps keeps gradients until the step counts, and cannot send a part of them: "
                 "pass another compression."

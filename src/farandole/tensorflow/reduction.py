@@ -16,7 +16,7 @@ from farandole.errors import InvalidRequestError
 from farandole.tensorflow import ops
 from farandole.tensorflow.elastic import in_loop
 from farandole.tensorflow.functions import allreduce, grouped_allreduce
-from farandole.worker.core.basics import current
+from farandole.worker.core.basics import current, has_step_loop
 from farandole.worker.core.dtype import Adasum
 from farandole.worker.core.group import ProcessSet, global_process_set
 from farandole.worker.gradients.wrapper_options import WrapperOptions
@@ -41,10 +41,10 @@ def reduce(
     """
     check_scope()
     given = list(gradients)
-    if options.sparse_as_dense or op == Adasum or in_loop.is_on():
+    if options.sparse_as_dense or op == Adasum or has_step_loop():
         given = [tf.convert_to_tensor(gradient) for gradient in given]
     prescale, postscale = scales
-    if in_loop.is_on():
+    if has_step_loop():
         return in_loop.reduce(
             given, names, op=op, prescale=prescale, postscale=postscale, process_set=options.process_set
         )

@@ -36,10 +36,10 @@ def test_examples_learn_the_digits_although_a_worker_is_killed(
     (victim,) = [pid for pid in job.left() if _runs(pid, script) and _variable(pid, "FARANDOLE_WORKER") == "1"]
     os.kill(victim, signal.SIGKILL)
     # Another one may be there by then.
-    accuracy = job.says(rf"accuracy ([0-9.]+) after {steps} steps, [12] workers at the end", 60)
+    accuracy = job.says(rf"accuracy ([0-9.]+) after {steps} steps, (1 worker|2 workers) at the end", 60)
     assert float(accuracy[1]) >= 0.97
     assert job.end() == 0, job.said
-    assert re.search(r"epoch \d+ of 30: 1 workers", job.said), job.said
+    assert re.search(r"epoch \d+ of 30: 1 worker,", job.said), job.said
 
 
 def _runs(pid: int, script: Path) -> bool:

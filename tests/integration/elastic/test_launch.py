@@ -259,7 +259,7 @@ def test_hosts_without_slots_are_waited_for_and_drained(start: Start, tmp_path: 
     hosts = tmp_path / "hosts"
     hosts.write_text("localhost:0\n")
     job = start("-np", "1", "--min-np", "1", "--host-discovery-script", f"cat {hosts}")
-    job.says("farandole: 0 of at least 1 worker have a slot; the job waits for more hosts, for 600 s at most")
+    job.says("farandole: 0 of at least 1 worker have a slot; the job waits for more slots, for 600 s at most")
     hosts.write_text("localhost:1\n")
     job.world(1, 1)
     hosts.write_text("localhost:1\n127.0.0.1:1\n")

@@ -116,8 +116,8 @@ def test_job_that_has_room_only_with_a_lost_host_waits_for_it() -> None:
     short = "it needs 2 slots of one type, and no type has more than 1"
     for known, reason in (
         ((h1,), f"can never start: {short}"),
-        ((msgspec.structs.replace(h1, up=False), h2), f"waits for h1, which cannot take work now: {short}"),
-        ((msgspec.structs.replace(h1, draining=True), h2), f"waits for h1, which cannot take work now: {short}"),
+        ((msgspec.structs.replace(h1, up=False), h2), f"waits for h1, which cannot take work now: {short} now"),
+        ((msgspec.structs.replace(h1, draining=True), h2), f"waits for h1, which cannot take work now: {short} now"),
     ):
         after = turn({"a": waiting}, known, QueueSettings(), {}, make_policy("easy").decide, 20.0)
         assert after.reasons["a"] == reason

@@ -129,22 +129,24 @@ def _largest(cluster: Cluster) -> int:
 
 def why_too_large(job: PolicyJob, cluster: Cluster, fits: Callable[[Cluster], bool]) -> str:
     """Return the reason of a job that needs more slots than any type has; `fits` is that of `why_no_size`."""
-    why = f"it needs {job.min_slots} slots of one type, and no type has more than {_largest(cluster)}"
-    return why_no_size(cluster, fits, why)
+    short = f"it needs {job.min_slots} slots of one type, and no type has more than"
+    ever = max([_largest(cluster), *(_largest(cluster.with_away(node.type)) for node in cluster.away)])
+    return why_no_size(cluster, fits, f"{short} {_largest(cluster)} now", f"{short} {ever}")
 
 
-def why_no_size(cluster: Cluster, fits: Callable[[Cluster], bool], why: str) -> str:
+def why_no_size(cluster: Cluster, fits: Callable[[Cluster], bool], why: str, why_never: str) -> str:
     """Return the reason of a job that could not start even if all slots were free.
 
     Args:
         cluster: all nodes.
         fits: returns whether the job could start on a cluster whose slots are all free.
         why: what is missing on the nodes that can take work now.
+        why_never: what is missing even when all nodes can.
     """
     later = [type_ for type_ in {node.type for node in cluster.away} if fits(cluster.with_away(type_))]
     names = [node.name for node in cluster.away if node.type in later]
     if not names:
-        return f"can never start: {why}"
+        return f"can never start: {why_never}"
     named = ", ".join(names[:_MOST_NAMED]) + (f" and {len(names) - _MOST_NAMED} more" if names[_MOST_NAMED:] else "")
     return f"waits for {named}, which cannot take work now: {why}"
 

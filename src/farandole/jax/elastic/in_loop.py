@@ -17,7 +17,7 @@ from farandole.errors import FarandoleError, InvalidRequestError
 from farandole.jax.functions import grouped_allreduce
 from farandole.jax.trees import Tree
 from farandole.numpy.elastic.step_reduction import OnePass, Reductions
-from farandole.worker.core.basics import session_if_any
+from farandole.worker.core.basics import has_step_loop
 from farandole.worker.core.dtype import Adasum, Average
 from farandole.worker.core.group import ProcessSet, global_process_set
 from farandole.worker.gradients.reduce_options import ReduceOptions
@@ -25,12 +25,6 @@ from farandole.worker.gradients.reduce_options import ReduceOptions
 _reductions = Reductions()
 # XLA hands on an error of a function that it calls as text only.
 _last_failure: list[FarandoleError] = []
-
-
-def is_on() -> bool:
-    """Return whether gradients should be reduced here: a loop of `steps` has been created in this session."""
-    session = session_if_any()
-    return session is not None and session.trainings > 0
 
 
 def one_pass() -> OnePass:
@@ -67,7 +61,7 @@ def reduce_gradients(gradients: Tree, *, op: int = Average, process_set: Process
     Example:
         >>> gradients = hvd.elastic.reduce_gradients(jax.grad(loss)(params, batch))
     """
-    if not is_on():
+    if not has_step_loop():
         return grouped_allreduce(gradients, op=op, process_set=process_set)
     if op == Adasum:
         raise InvalidRequestError(

@@ -19,16 +19,10 @@ from farandole.numpy.elastic.step_reduction import OnePass, Reductions
 from farandole.tensorflow import ops
 from farandole.worker.collectives.allreduce import ALLREDUCE
 from farandole.worker.collectives.declaration import Form
-from farandole.worker.core.basics import session_if_any
+from farandole.worker.core.basics import has_step_loop
 from farandole.worker.core.dtype import Adasum, Average
 from farandole.worker.core.group import ProcessSet, global_process_set
 from farandole.worker.gradients.reduce_options import ReduceOptions
-
-
-def is_on() -> bool:
-    """Return whether gradients should be reduced here: a loop of `steps` has been created in this session."""
-    session = session_if_any()
-    return session is not None and session.trainings > 0
 
 
 def reduce(
@@ -123,7 +117,7 @@ def _stand_in(variable: Any) -> Any:
 
 
 def _reduce_anywhere(tensors: list[Any], names: list[str], op: int, process_set: ProcessSet) -> list[Any]:
-    if is_on() or not tensors:
+    if has_step_loop() or not tensors:
         return reduce(tensors, names, op=op, process_set=process_set)
     reduced: list[Any] = [None] * len(tensors)
     # A group has one element type.

@@ -50,7 +50,7 @@ def chosen() -> Any:
     session = basics.session_if_any()
     # A child process of a worker has no engine; the Python ops raise an error with the next step.
     is_in_child = session is None and basics.is_initialized()
-    if _PLUGIN_OPS is None or is_in_child or (session is not None and session.trainings > 0):
+    if _PLUGIN_OPS is None or is_in_child or basics.has_step_loop():
         return python_ops
     return _PLUGIN_OPS
 

@@ -215,6 +215,12 @@ def session_if_any() -> Session | None:
     return _default.session
 
 
+def has_step_loop() -> bool:
+    """Return whether a loop of `steps` has been created in this session: steps count as a whole from then on."""
+    session = session_if_any()
+    return session is not None and session.trainings > 0
+
+
 def identity() -> Identity:
     """Return the identity of this process or, in one that a worker has started, the worker's identity at that moment.
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from farandole.errors import InvalidRequestError
 from farandole.worker.collectives.compression import NoneCompressor
-from farandole.worker.core.basics import current
+from farandole.worker.core.basics import current, has_step_loop
 from farandole.worker.core.dtype import Adasum, Average, Sum
 from farandole.worker.core.group import ProcessSet
 
@@ -56,7 +56,7 @@ class WrapperOptions:
         if not self.process_set.included():
             return True
         # In an elastic job, a world of one may grow.
-        return len(self.process_set.ranks) == 1 and session.notices is None and not session.trainings
+        return len(self.process_set.ranks) == 1 and session.notices is None and not has_step_loop()
 
 
 def checked(

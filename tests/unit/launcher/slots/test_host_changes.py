@@ -111,7 +111,7 @@ def test_all_hosts_may_have_preemption_notices() -> None:
     job.tell(HostNoticed("h1", "soon"))
     actions = job.tell(HostNoticed("h2", "soon"))
     assert "worker 1 there leaves at the end of a step, within 30 s; no other worker stays" in said(actions)
-    assert "0 of at least 1 worker have a slot; the job waits for more hosts, for 60 s at most" in said(actions)
+    assert "0 of at least 1 worker have a slot; the job waits for more slots, for 60 s at most" in said(actions)
 
 
 def test_removed_host_loses_its_workers_at_once() -> None:
@@ -192,7 +192,7 @@ def test_hosts_without_slots_count_as_missing() -> None:
     state, actions, _ = apply(beginning(1, 4, timeout=20), HostsChanged((("h1", 0), ("h2", 0))), 0.0)
     assert (
         said(list(actions))
-        == "farandole: 0 of at least 1 worker have a slot; the job waits for more hosts, for 20 s at most"
+        == "farandole: 0 of at least 1 worker have a slot; the job waits for more slots, for 20 s at most"
     )
     assert ReachHost("h2") in apply(state, HostsChanged((("h1", 0), ("h2", 1))), 1.0)[1]
     assert ended(apply(state, Tick(), 20.0)[1])

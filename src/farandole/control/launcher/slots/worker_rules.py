@@ -185,7 +185,7 @@ def count_time(state: JobState, now: float) -> tuple[JobState, list[SlotAction]]
     ):
         return state, []
     if state.short_since is None:
-        words = f"{usable} of at least {count(least, 'worker')} have a slot; the job waits for more hosts"
+        words = f"{usable} of at least {count(least, 'worker')} have a slot; the job waits for more slots"
         said = Say(f"farandole: {words}, for {state.limits.timeout:g} s at most")
         return replace(state, short_since=now), [said]
     if now < state.short_since + state.limits.timeout:

@@ -254,7 +254,7 @@ class Adaptive:
         if job.min_slots > max(cluster.slots_of.values()):
             return why_too_large(job, cluster, fits)
         why = f"its batch cannot be split over {job.min_slots} workers on any type of node"
-        return why_no_size(cluster, fits, why)
+        return why_no_size(cluster, fits, why, why)
 
     def _remaining(self, job: PolicyJob, one: float, now: float) -> float:
         """Return the remaining progress of a job."""
