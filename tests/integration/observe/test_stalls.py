@@ -180,6 +180,9 @@ open("over", "w").close()
 
 
 TESTS = """
+import os
+import time
+
 import pytest
 import torch
 
@@ -189,6 +192,8 @@ import farandole.torch as hvd
 def test_one():
     hvd.init()
     assert hvd.rank() != 2, "this rank leaves before the collective"
+    while not os.path.exists("two"):  # However long pytest takes to report the failure.
+        time.sleep(0.01)
     with pytest.raises(hvd.HorovodInternalError, match="'allreduce.one'"):
         hvd.allreduce(torch.ones(3), name="one")
 
@@ -196,7 +201,9 @@ def test_one():
 def test_two():
     hvd.init()
     with pytest.raises(hvd.HorovodInternalError, match="stalled"):
-        hvd.allgather(torch.ones(3), name="two")
+        handle = hvd.allgather_async(torch.ones(3), name="two")
+        open("two", "w").close()
+        hvd.synchronize(handle)
 """
 
 
