@@ -11,6 +11,23 @@ import pytest
 
 
 @pytest.mark.parametrize("flags", [(), ("--min-np", "1")], ids=["fixed", "elastic"])
+def test_text_reaches_workers_unchanged_in_a_locale_of_ascii(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    here = tmp_path / "café"
+    here.mkdir()
+    script = here / "trainé.py"
+    script.write_text("import os, sys\nos.write(1, b' '.join(map(os.fsencode, (sys.argv[1], os.environ['WORD']))))\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "farandole", "run", "-np", "1", *flags, sys.executable, script.name, "naïve"],
+        cwd=here,
+        env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "WORD": "ü"},
+        capture_output=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.decode() == "[0]<stdout>:naïve ü\n"
+
+
+@pytest.mark.parametrize("flags", [(), ("--min-np", "1")], ids=["fixed", "elastic"])
 def test_text_that_is_not_utf_8_reaches_workers_unchanged_and_is_shown_escaped(
     tmp_path: Path, flags: tuple[str, ...]
 ) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from farandole.base.display.wording import HOROVOD_FAILED, HOROVOD_FAILED_FIRST, error_lines
 from farandole.base.settings.table import SETTINGS
 from farandole.base.wire.os_text import show_os_text
+from farandole.base.wire.utf8_mode import ensure_utf8
 from farandole.compat import conflict, support
 from farandole.compat.runner import arguments, config_parser, hosts, lsf, mpi, network
 from farandole.compat.runner.arguments import is_elastic
@@ -68,6 +69,7 @@ class Job:
 
 def main() -> int:
     """Run horovodrun and return its exit code."""
+    ensure_utf8()
     show_os_text(sys.stdout, sys.stderr)
     try:
         conflict.check()

@@ -25,6 +25,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from farandole.base.wire.utf8_mode import ensure_utf8
 from farandole.control.agent import host_facts, worker_error_file
 from farandole.control.agent.connectivity import ConnectListeners, ConnectRound
 from farandole.control.agent.event_loop import Loop
@@ -389,6 +390,7 @@ class Agent:
 
 def main() -> None:
     """Serve the launcher that is connected to standard input and output."""
+    ensure_utf8()
     report = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # No other output may get between the frames.
     Agent(os.dup(sys.stdin.fileno()), report).run()

@@ -44,6 +44,7 @@ from farandole.base.wire.dialing import (
 from farandole.base.wire.errors import AuthenticationFailed, WireError
 from farandole.base.wire.frames import Codec
 from farandole.base.wire.host_identity import here
+from farandole.base.wire.utf8_mode import ensure_utf8
 from farandole.control.agent.take_over import find_agent
 
 REST_SECONDS = 0.5
@@ -290,6 +291,7 @@ def _shut_down_descriptor(descriptor: int) -> None:
 
 def main() -> None:
     """Offer this host to the launcher given by the arguments."""
+    ensure_utf8()
     parser = argparse.ArgumentParser(
         prog="python -m farandole.control.agent.dial", description=__doc__.partition("\n")[0]
     )

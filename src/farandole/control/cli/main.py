@@ -18,6 +18,7 @@ from farandole.base.display.standard_output import is_output_lost
 from farandole.base.display.wording import error_lines
 from farandole.base.installed import own_version
 from farandole.base.wire.os_text import show_os_text
+from farandole.base.wire.utf8_mode import ensure_utf8
 from farandole.control.cli.parser import USAGE_ERROR, Parser
 from farandole.control.jobs.errors import JobError
 from farandole.errors import LaunchError, SpecError
@@ -117,6 +118,8 @@ def _verbs() -> dict[str, str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
+    if arguments is None:
+        ensure_utf8()
     show_os_text(sys.stdout, sys.stderr)
     words = sys.argv[1:] if arguments is None else list(arguments)
     parser = make_parser(next((word for word in words if not word.startswith("-")), ""))

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from farandole.base.display.standard_output import discard_standard_output
 from farandole.base.wire.rendezvous import Measures
+from farandole.base.wire.utf8_mode import ensure_utf8
 from farandole.control.launcher.job.from_job import from_plain
 from farandole.control.queue.access import Access
 from farandole.control.queue.address import DATABASE, socket_of
@@ -241,6 +242,7 @@ async def _serve(directory: Path) -> None:
 
 def main() -> int:
     """Serve the queue whose state directory is the argument."""
+    ensure_utf8()
     directory = Path(sys.argv[1])
     if claim(directory) is None:
         print(f"error: another daemon serves the queue in {directory}", file=sys.stderr)

@@ -25,6 +25,7 @@ from typing import cast
 
 from farandole.base.display.wording import error_lines
 from farandole.base.wire.os_text import SHOWN
+from farandole.base.wire.utf8_mode import ensure_utf8
 from farandole.control.launcher.configuration import project
 from farandole.control.launcher.daemon.display import STREAMS, JobDisplay
 from farandole.control.launcher.daemon.jobs import jobs_of_this_user
@@ -58,6 +59,7 @@ _WHY = {"cancel": "cancelled", "suspend": "suspended", "kill": "to end at once"}
 
 def main() -> int:
     """Run the attempt whose directory is the argument."""
+    ensure_utf8()
     attempt = Attempt.at(Path(sys.argv[1]))
     lock = attempt.claim()
     if lock is None or attempt.ended() is not None:

@@ -32,6 +32,7 @@ from farandole.base.wire import clock
 from farandole.base.wire.errors import BadMessage, ConnectionLost, WireError
 from farandole.base.wire.frames import LENGTH_BYTES, Codec, frame_length
 from farandole.base.wire.unix_socket import MOST_DESCRIPTORS
+from farandole.base.wire.utf8_mode import ensure_utf8
 from farandole.control.jobs.view import JobView
 from farandole.control.launcher.daemon.client_connection import ClientConnection
 from farandole.control.launcher.daemon.client_protocol import (
@@ -342,6 +343,7 @@ def _refuse(client: socket.socket, directory: JobDirectory, error: SpecError) ->
 
 def main() -> None:
     """Run the job that the client at the other end of standard input requests."""
+    ensure_utf8()
     let_writes_be_interrupted()
     nowhere = os.open(os.devnull, os.O_RDWR)
     first = socket.socket(fileno=os.dup(0))
