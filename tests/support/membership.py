@@ -10,6 +10,7 @@ from farandole.control.roster.events import (
     Event,
     Expected,
     Joined,
+    Suspected,
 )
 
 
@@ -50,6 +51,11 @@ def dead(rank: int) -> tuple[Accusation, ...]:
 
 def silent(rank: int) -> tuple[Accusation, ...]:
     return (Accusation(rank, "is silent", False),)
+
+
+def stopped(worker: int) -> Suspected:
+    """Return the launcher's report that a worker's process is stopped."""
+    return Suspected((worker,), "was stopped", stopped=True)
 
 
 def unreached(rank: int) -> tuple[Accusation, ...]:

@@ -51,6 +51,16 @@ def test_stopped_worker_is_excluded_and_killed(start: Start) -> None:
     assert job.finish() == 0
 
 
+def test_sole_worker_that_is_stopped_and_continued_goes_on(start: Start) -> None:
+    job = start("-np", "1", "--min-np", "1", "--max-np", "1", "--verbose")
+    worker = job.world(1, 1)[0][1]
+    os.kill(worker, signal.SIGSTOP)
+    job.says(r"silent: rank 0 \(worker 0 on .*\): was stopped \(SIGSTOP\)")
+    os.kill(worker, signal.SIGCONT)
+    job.says(r"rank 0 \(worker 0 on .*\) has continued")
+    assert job.finish() == 0
+
+
 def test_repeated_failure_ends_job_with_report(start: Start) -> None:
     script = """\
         if world.rank == 1:

@@ -201,6 +201,7 @@ class Essence:
                     state,
                     waiting={each.worker: each for each in sorted(joins, key=lambda each: each.worker)},
                     suspects=dict.fromkeys(sorted(state.suspects), ""),
+                    stopped=dict.fromkeys(sorted(state.stopped), ""),
                     lost=tuple(sorted((replace(each, how="") for each in state.lost), key=lambda each: each.rank)),
                     hold=Hold(state.hold.kind),
                     device_numbers={},

@@ -152,6 +152,7 @@ def check_state(system: System) -> None:
     alive = {each.number for each in system.workers if each.phase != DEAD or each.number in system.tell_finished}
     members = set(state.members)
     require(set(state.hosts) <= alive, "the roll has a worker that has ended")
+    require(set(state.stopped) <= set(state.hosts), "a stopped worker is kept that is not on the roll")
     require(state.expected <= set(state.hosts), "a worker is expected that is not on the roll")
     require(set(state.waiting) <= set(state.hosts), "a worker waits that is not on the roll")
     marked = state.gone | state.done | set(state.suspects) | state.barred | state.holders | state.leaving
@@ -205,10 +206,11 @@ def check_rest(system: System) -> None:
         joined_decisions.check_rest(system)
         if system.slots.end is not None:
             return
-    alive = [each for each in system.workers if each.runs()]
     if state.ended:
-        require(not alive, f"the job has ended, and {[each.number for each in alive]} live on")
+        left = [each.number for each in system.workers if each.phase != DEAD]
+        require(not left, f"the job has ended, and {left} live on")
         return
+    alive = [each for each in system.workers if each.runs()]
     # A world that continues without the roster gets no notices, and does not break because of that.
     unheard = not any(system.workers[number].connected for number in state.members)
     for worker in alive:

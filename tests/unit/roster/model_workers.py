@@ -31,6 +31,7 @@ from model_state import (
 from msgspec.structs import replace
 
 from farandole.control.roster.events import (
+    Continued,
     Joined,
     JoinedTogether,
     Left,
@@ -109,9 +110,13 @@ def _launcher_steps(system: System) -> Iterator[Step]:
         yield (
             f"the stop of {number} is told",
             lambda number=number: happen(
-                replace(system, tell_suspected=system.tell_suspected - {number}), Suspected((number,), "was stopped")
+                replace(system, tell_suspected=system.tell_suspected - {number}),
+                Suspected((number,), "was stopped", stopped=True),
             ),
         )
+    for number in system.state.stopped:
+        if system.workers[number].runs() or number in system.tell_suspected:  # In the latter case, it stopped again.
+            yield f"{number} runs again, as is told", lambda number=number: happen(system, Continued(number))
     if system.slots is not None:
         yield from joined_decisions.steps(system)
     elif system.state.promised:

@@ -49,6 +49,9 @@ QUICK = [
     (3, 2, 2, 3, ("exit", "kill"), True),
     (2, 3, 1, 2, ("kill", "stop", "continue", "cut", "drain"), True),
     (3, 2, 2, 3, ("return", "kill", "last"), False),
+    (2, 2, 1, 2, ("stop", "cut"), False),
+    (1, 2, 1, 2, ("stop", "newcomer"), False),
+    (1, 3, 1, 2, ("stop", "continue", "newcomer"), False),
 ]
 LONGER = [
     (2, 2, 1, 3, ("kill", "stop", "newcomer"), False),

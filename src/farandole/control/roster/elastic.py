@@ -5,6 +5,9 @@ means that the worker will do nothing more in the old world. A member that has n
 waited for. A silent member is *excluded*, unless more workers would be excluded than are left: these may be the larger
 part of a partitioned world, so the smaller part waits, and then ends.
 
+A join shows that its sender is not silent, but a process may be stopped right after it has sent one. So if the launcher
+has reported before that the process is stopped, the join counts only when it reports that the process runs again.
+
 The next world has the members of the old one in their old order, then the newcomers, the lowest number first. Workers
 that hold the job's state come before all others, which get it from them.
 
@@ -29,6 +32,7 @@ from farandole.control.roster.events import (
     Accusation,
     Action,
     Announce,
+    Continued,
     Drained,
     EndOverdue,
     Event,
@@ -58,6 +62,7 @@ from farandole.control.roster.membership import (
     Outcome,
     accusations,
     changed,
+    continued,
     departures,
     dismiss,
     exclude,
@@ -70,7 +75,7 @@ from farandole.control.roster.membership import (
     without,
     without_join,
 )
-from farandole.control.roster.next_world import FINISHING, MEMBERS, end, settle
+from farandole.control.roster.next_world import FINISHING, MEMBERS, STOPPED, end, settle
 
 __all__ = ["MAJORITY_SECONDS", "Decision", "ElasticState", "Limits", "decide"]
 
@@ -120,6 +125,8 @@ def _apply(state: ElasticState, event: Event) -> Outcome:
         return _finished(state, event)
     if isinstance(event, Suspected):
         return _suspected(state, event)
+    if isinstance(event, Continued):
+        return _continued(state, event)
     if isinstance(event, Evicted):
         return _evicted(state, event)
     if isinstance(event, Drained):
@@ -304,6 +311,10 @@ def _suspected(state: ElasticState, event: Suspected) -> Outcome:
     actions: list[Action] = []
     reason = f"silent: {names(state, event.workers)}: {event.how}"
     for worker in event.workers:
+        stopped = without(state.stopped, worker)  # With its host, the launcher also loses the sign that it runs again.
+        if event.stopped and worker in state.hosts:
+            stopped = {**stopped, worker: event.how}
+        state = changed(state, stopped=stopped)
         if state.is_active(worker):
             actions += _revocation(state, worker, event.how, certain=False)
             lost = departures(state, worker, event.how)
@@ -313,6 +324,12 @@ def _suspected(state: ElasticState, event: Suspected) -> Outcome:
             state, more = exclude(state, worker, event.how)
             actions += more
     return state, actions, reason
+
+
+def _continued(state: ElasticState, event: Continued) -> Outcome:
+    if event.worker not in state.stopped:
+        return state, [], ""
+    return continued(state, event.worker), [], f"{state.name(event.worker)} has continued"
 
 
 def _drained(state: ElasticState, event: Drained) -> Outcome:
@@ -357,6 +374,10 @@ def _hold_over(state: ElasticState, event: HoldOver) -> Outcome:
         if here >= state.limits.min_size:
             return changed(state, expected=frozenset()), [], reason
         return *end(state, reason), reason
+    if event.kind == STOPPED:
+        doubtful = state.doubtful()
+        how = state.stopped[doubtful[0]]
+        return _suspected(state, Suspected(tuple(doubtful), how, stopped=True))
     waited, what = f"waited {state.hold.seconds:g} s", state.hold.reason
     reason = f"{waited} {what.removeprefix('waits ')}" if what.startswith("waits for ") else f"{waited}: {what}"
     if event.kind == MEMBERS:

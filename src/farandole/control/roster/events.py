@@ -118,6 +118,14 @@ class Suspected(msgspec.Struct, frozen=True):
 
     workers: tuple[int, ...]
     how: str
+    stopped: bool = False
+    """Whether their processes are stopped. In that case `Continued` follows if they run again."""
+
+
+class Continued(msgspec.Struct, frozen=True):
+    """A worker whose process was stopped runs again."""
+
+    worker: int
 
 
 class EndOverdue(msgspec.Struct, frozen=True):
@@ -179,6 +187,7 @@ Event = (
     | Finished
     | Expected
     | Suspected
+    | Continued
     | EndOverdue
     | Leaves
     | Drained

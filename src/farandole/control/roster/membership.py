@@ -70,6 +70,8 @@ class ElasticState(msgspec.Struct, frozen=True, tag="elastic", dict=True):
     """Whether a worker's process ended with exit code 0 after it left gracefully, or before there was any world."""
     suspects: dict[int, str] = {}
     """Silent members, each with a description of how its silence was noticed."""
+    stopped: dict[int, str] = {}
+    """Workers on the roll whose process is stopped, each with a description of it, until they run again."""
     barred: frozenset[int] = frozenset()
     """Members that were excluded while their process may still run."""
     holders: frozenset[int] = frozenset()
@@ -137,6 +139,13 @@ class ElasticState(msgspec.Struct, frozen=True, tag="elastic", dict=True):
         """
         return sorted(set(self.waiting).difference(self.ranks))
 
+    def doubtful(self) -> list[int]:
+        """Return the waiting workers that are stopped, but may have continued: their joins were read after the report.
+
+        Such a join is older than the stop, or the worker runs again, and the report of that follows.
+        """
+        return [each for each in self.stopped if each in self.waiting and each not in self.suspects]
+
     def name(self, worker: int) -> str:
         """Return a description of a worker for people."""
         where = f" on {self.hosts[worker]}" if worker in self.hosts else ""
@@ -203,6 +212,20 @@ def remove_from_roll(state: ElasticState, worker: int) -> ElasticState:
         expected=state.expected - {worker},
         leaving=state.leaving - {worker},
         suspects=without(state.suspects, worker),
+        stopped=without(state.stopped, worker),
+    )
+
+
+def continued(state: ElasticState, worker: int) -> ElasticState:
+    """Drop the suspicion of a stopped worker, and the loss that followed from it.
+
+    If no other member has abandoned the world for it, which a world of one worker shows, the world goes on.
+    """
+    return changed(
+        state,
+        stopped=without(state.stopped, worker),
+        suspects=without(state.suspects, worker),
+        lost=tuple(departure for departure in state.lost if departure.worker != worker),
     )
 
 
@@ -249,11 +272,13 @@ def free_device_number(state: ElasticState, worker: int) -> int:
 
 
 def without_connections(state: ElasticState) -> ElasticState:
-    """Return a state without everything that is tied to connections: joins, notices and the hold.
+    """Return a state without everything that is tied to connections: joins, notices, stopped processes and the hold.
 
     If the roster's process is killed, its successor begins with this state. Workers reconnect by themselves, and repeat
-    their unanswered requests.
+    their unanswered requests. Agents report again which processes are stopped.
     """
+    for worker in state.stopped:
+        state = continued(state, worker)
     return changed(state, waiting={}, notified=(0, 0), hold=Hold(""))
 
 

@@ -26,8 +26,12 @@ from farandole.control.roster.membership import (
 
 MEMBERS = "members"
 MAJORITY = "majority"
+STOPPED = "stopped"
 MINIMUM = "minimum"
 FENCE = "fence"
+
+# Seconds in which the launcher reports that a stopped worker has continued: agents check twice a second.
+CONTINUE_SECONDS = 2.0
 
 # Reasons why a worker is not in the next world. The others are notified that it left for this reason.
 ASKED = "it was asked to leave"
@@ -43,6 +47,10 @@ def settle(state: ElasticState) -> Outcome:
     if least > MANY and state.abandoned:
         # Nothing else follows, and this happens for each of many joins.
         return _wait_for_members(state, f"at least {least} of {len(state.members)} workers")
+    doubtful = state.doubtful()
+    if doubtful:
+        reason = f"waits for a sign that the stopped workers run again: {names(state, doubtful)}"
+        return _wait(state, Hold(STOPPED, reason, CONTINUE_SECONDS))
     if not state.has_active:
         return _begin(state)
     return _replace_world(state) if state.abandoned else _notify_members(state)
@@ -108,6 +116,8 @@ def _replace_world(state: ElasticState) -> Outcome:
         return _wait_for_members(state, names(state, late))
     joined = state.waiting
     here = [worker for worker in state.active() if worker not in state.suspects]
+    if not (here or state.newcomers()) and state.stopped.keys() >= set(state.active()):
+        return _wait(state, Hold(""))  # No other worker waits for them, and each of them can continue.
     doubt = _doubt(state, here)
     if doubt:
         return _wait(state, Hold(MAJORITY, doubt, state.limits.majority_timeout))

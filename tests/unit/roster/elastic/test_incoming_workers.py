@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from membership import after, again, announced, newcomer, world
+from membership import after, again, announced, newcomer, started, stopped, world
 
 from farandole.control.roster.elastic import decide
 from farandole.control.roster.events import (
     Announce,
+    Continued,
     Evict,
     Expected,
     Finished,
+    HoldOver,
     Joined,
     Lost,
     Notify,
     Refuse,
     Show,
-    Suspected,
 )
+from farandole.control.roster.next_world import STOPPED
 
 
 def test_newcomer_arrives_prepares_and_enters_at_end_of_step() -> None:
@@ -77,5 +79,13 @@ def test_newcomers_beyond_max_size_wait() -> None:
 
 
 def test_stopped_newcomer_is_excluded() -> None:
-    _, actions, _ = decide(after(world(0), *newcomer(1)), Suspected((1,), "was stopped"))
+    _, actions, _ = decide(after(world(0), *newcomer(1)), stopped(1))
     assert actions[:2] == (Refuse(1, "it was excluded: was stopped", evicted=True), Evict(1, "was stopped"))
+
+
+def test_newcomer_whose_join_is_read_after_it_was_stopped_does_not_begin_alone() -> None:
+    state = after(started(0), stopped(0), Joined(0, "a"))
+    assert (state.generation, state.hold.kind) == (0, STOPPED)
+    assert announced(decide(state, Continued(0))[1]) == (0,)
+    _, actions, _ = decide(state, HoldOver(STOPPED))
+    assert actions[:2] == (Refuse(0, "it was excluded: was stopped", evicted=True), Evict(0, "was stopped"))

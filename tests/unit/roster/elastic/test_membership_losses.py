@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from membership import after, again, announced, dead, silent, started, world
+from membership import after, again, announced, dead, newcomer, silent, started, stopped, world
 
 from farandole.control.roster.elastic import decide
 from farandole.control.roster.events import (
     Announce,
+    Continued,
     Departure,
+    End,
     Evict,
     Failed,
     Finished,
     HoldOver,
     Joined,
+    JoinedTogether,
     Lost,
     Refuse,
     Revoke,
     Suspected,
 )
-from farandole.control.roster.membership import changed
-from farandole.control.roster.next_world import MEMBERS
+from farandole.control.roster.membership import changed, without_connections
+from farandole.control.roster.next_world import MAJORITY, MEMBERS, STOPPED
 
 
 def test_survivors_are_notified_of_death_and_keep_their_order() -> None:
@@ -53,9 +56,64 @@ def test_silent_worker_is_excluded_and_refused_when_it_joins_late() -> None:
 
 
 def test_suspect_that_joins_in_time_stays() -> None:
-    state = after(world(0, 1, 2), Suspected((2,), "was stopped"), again(2), again(0))
+    state = after(world(0, 1, 2), Suspected((2,), "is silent"), again(2), again(0))
     assert announced(decide(state, again(1))[1]) == (0, 1, 2)
     assert after(state, again(1)).lost == ()
+
+
+def test_stopped_worker_that_continues_and_joins_in_time_stays() -> None:
+    state = after(world(0, 1, 2), stopped(2), Continued(2), again(2), again(0))
+    assert announced(decide(state, again(1))[1]) == (0, 1, 2)
+
+
+def test_join_of_stopped_worker_waits_for_the_report_that_it_continues() -> None:
+    state, actions, _ = decide(after(world(0, 1, 2), stopped(2), again(2), again(0)), again(1))
+    assert (announced(actions), state.hold.kind) == ((), STOPPED)
+    assert announced(decide(state, Continued(2))[1]) == (0, 1, 2)
+
+
+def test_worker_that_was_stopped_right_after_it_sent_its_join_keeps_no_other_waiting() -> None:
+    state = after(world(0, 1), stopped(0), JoinedTogether((again(0, open=False), Joined(1, "at 1", generation=1))))
+    assert state.hold.kind == STOPPED
+    _, actions, _ = decide(state, HoldOver(STOPPED))
+    assert announced(actions) == (1,)
+    assert Evict(0, "was stopped") in actions
+
+
+def test_sole_worker_that_is_stopped_and_continues_goes_on() -> None:
+    state, actions, _ = decide(world(0), stopped(0))
+    assert actions == ()  # Nothing waits for it, so no time limit begins.
+    state, actions, reason = decide(state, Continued(0))
+    assert (state, actions) == (world(0), ())
+    assert reason == "rank 0 (worker 0 on h0) has continued"
+
+
+def test_world_that_has_not_noticed_a_stop_goes_on_after_it() -> None:
+    assert after(world(0, 1), stopped(0), Continued(0)) == world(0, 1)
+
+
+def test_stopped_workers_wait_for_each_other_until_they_continue() -> None:
+    state = after(world(0, 1), stopped(0), stopped(1))
+    assert state.hold.kind == ""
+    state = after(state, Continued(0), Continued(1), again(0))
+    assert announced(decide(state, again(1))[1]) == (0, 1)
+
+
+def test_newcomer_does_not_wait_for_a_stopped_worker_without_end() -> None:
+    state = after(world(0), stopped(0), *newcomer(1), Joined(1, "at 1"))
+    assert state.hold.kind == MAJORITY
+    _, actions, _ = decide(state, HoldOver(MAJORITY))
+    assert isinstance(actions[-1], End)
+    assert after(state, Continued(0)).notified == (1, 0)
+
+
+def test_worker_on_a_lost_host_is_not_expected_to_continue() -> None:
+    state = after(world(0, 1), stopped(1), Suspected((1,), "was lost with its host"))
+    assert state.stopped == {}
+
+
+def test_launcher_that_takes_over_is_told_anew_which_workers_are_stopped() -> None:
+    assert without_connections(after(world(0), stopped(0))) == world(0)
 
 
 def test_joined_worker_counts_as_alive_despite_accusations() -> None:

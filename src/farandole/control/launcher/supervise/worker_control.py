@@ -25,7 +25,7 @@ from farandole.control.launcher.output.status_line import StatusLine
 from farandole.control.launcher.slots.job_events import Event
 from farandole.control.launcher.supervise.background import Background
 from farandole.control.launcher.supervise.workers import WAS_STOPPED, Worker, Workers
-from farandole.control.roster.events import Suspected
+from farandole.control.roster.events import Continued, Suspected
 from farandole.control.roster.service import RosterService
 
 # Seconds that the last message of a dead worker may take through its roster connection.
@@ -111,9 +111,13 @@ class WorkerControl:
     def _stalled(self, worker: Worker, stopped: bool) -> None:
         worker.stop_timer()
         worker.is_suspended = stopped
-        if stopped and not worker.record.ended:
-            loop = asyncio.get_running_loop()
-            worker.stalled = loop.call_later(STALLED_SECONDS, self._happened, Suspected((worker.number,), WAS_STOPPED))
+        if worker.record.ended:
+            return
+        if stopped:
+            loop, silent = asyncio.get_running_loop(), Suspected((worker.number,), WAS_STOPPED, stopped=True)
+            worker.stalled = loop.call_later(STALLED_SECONDS, self._happened, silent)
+        else:
+            self._happened(Continued(worker.number))
 
     def _process_ended(self, worker: Worker, message: NotStarted | Exited) -> None:
         record = worker.record
