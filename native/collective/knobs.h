@@ -45,12 +45,19 @@ constexpr Knobs within_bounds(Knobs knobs, uint64_t piece_bytes) {
   return knobs;
 }
 
-// Up to this number of members, small_bytes applies as it is.
+// Up to these numbers of members, small_bytes applies as it is: where each member reduces the tensors of all, and where
+// one of them does it for all.
 inline constexpr size_t kFewMembers = 64;
+inline constexpr size_t kFewMembersIfStaged = 128;
 
+constexpr uint64_t small_bytes(const Knobs& knobs, size_t members, size_t few_members) {
+  return members <= few_members ? knobs.small_bytes : knobs.small_bytes / members * few_members;
+}
 // The most bytes that a member reduces of each member's tensor, instead of a slice.
-constexpr uint64_t small_bytes(const Knobs& knobs, size_t members) {
-  return members <= kFewMembers ? knobs.small_bytes : knobs.small_bytes / members * kFewMembers;
+constexpr uint64_t small_bytes(const Knobs& knobs, size_t members) { return small_bytes(knobs, members, kFewMembers); }
+// The same, if the tensors were staged before the members agreed: see allreduce/direct.cc.
+constexpr uint64_t small_staged_bytes(const Knobs& knobs, size_t members) {
+  return small_bytes(knobs, members, kFewMembersIfStaged);
 }
 
 // Every knob by its name, for code that reads, writes or tunes all of them.

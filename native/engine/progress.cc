@@ -115,8 +115,7 @@ Engine::Helped Engine::help(const Completions::Awaited& awaited, Progress progre
 }
 
 bool Engine::look_or_sleep(const base::Deadline& deadline) {
-  const auto ready = [this] { return agreement_->has_work(); };
-  if (frames_->look(std::min(settings_.spin_ns * kUserPatience, deadline.left_ns()), ready, [] { return false; })) {
+  if (look(deadline)) {
     return true;
   }
   const int64_t now_ns = base::now_ns();
@@ -124,8 +123,26 @@ bool Engine::look_or_sleep(const base::Deadline& deadline) {
   if (until_ns <= now_ns || agreement_->watches_gpus() || progress_lock_.is_demanded()) {
     return false;
   }
-  frames_->sleep_in_place(until_ns, [&] { return ready() || progress_lock_.is_demanded(); });
+  frames_->sleep_in_place(until_ns, [&] { return agreement_->has_work() || progress_lock_.is_demanded(); });
   return true;
+}
+
+// Looks once or polls, as the heuristic suggests. Returns whether there is work.
+bool Engine::look(const base::Deadline& deadline) {
+  const bool polls = poll_heuristic_.suggests_poll();
+  const int64_t patience_ns = polls ? std::min(settings_.spin_ns * kUserPatience, deadline.left_ns()) : 0;
+  int64_t looks = 0;
+  const auto ready = [&] {
+    ++looks;
+    return agreement_->has_work();
+  };
+  const bool found = frames_->look(patience_ns, ready, [] { return false; });
+  if (polls && found) {
+    poll_heuristic_.found();
+  } else if (polls) {
+    poll_heuristic_.gave_up(looks, patience_ns);
+  }
+  return found;
 }
 
 // What others send now is usually their part in this worker's next request. While none of its own requests is in

@@ -41,7 +41,7 @@ struct Direct {
   }
 
   void stage() {
-    if (is_small()) {
+    if (is_small_if_staged()) {
       place_small();
     } else if (bucket.end() > 0) {
       place(0);
@@ -52,17 +52,17 @@ struct Direct {
     if (bucket.end() == 0) {
       return;
     }
-    if (is_small()) {
+    if (job.is_staged ? is_small_if_staged() : is_small()) {
       run_small();
     } else {
       run_large();
     }
   }
 
-  // A member reduces everything: see above.
-  bool is_small() const {
-    return bucket.bytes() <= std::min<size_t>(small_bytes(context.knobs, team.size()), context.staging.piece_bytes());
-  }
+  // Every member reduces everything: see above.
+  bool is_small() const { return bucket.bytes() <= small_bytes(context.knobs, team.size()); }
+  // One member does it for all of them.
+  bool is_small_if_staged() const { return bucket.bytes() <= small_staged_bytes(context.knobs, team.size()); }
 
   void run_large() {
     if (!job.is_staged) {
@@ -219,7 +219,7 @@ struct Direct {
 
   // Reduces what all have staged into the own window, from where all of them take it.
   void reduce_staged() {
-    if (!is_small()) {
+    if (!is_small_if_staged()) {
       return;
     }
     find_windows(small_window);

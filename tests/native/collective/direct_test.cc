@@ -74,6 +74,15 @@ TEST(Direct, FewerBytesAreSmallForManyMembers) {
   EXPECT_EQ(small_bytes(knobs, 3), 100U);
 }
 
+TEST(Direct, OneMemberReducesForMoreMembersThanEachWouldForItself) {
+  Knobs knobs;
+  knobs.small_bytes = 16384;
+  EXPECT_EQ(small_staged_bytes(knobs, 2), 16384U);
+  EXPECT_EQ(small_staged_bytes(knobs, kFewMembersIfStaged), 16384U);
+  EXPECT_EQ(small_staged_bytes(knobs, 2 * kFewMembersIfStaged), 8192U);
+  EXPECT_GT(small_staged_bytes(knobs, kFewMembersIfStaged), small_bytes(knobs, kFewMembersIfStaged));
+}
+
 TEST(Direct, CopiesAllOfASmallTensor) {
   Knobs knobs;
   knobs.small_bytes = kPieceBytes;
