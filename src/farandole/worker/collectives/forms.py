@@ -15,7 +15,7 @@ from farandole.worker.collectives.compression import Feedback, Recipe
 from farandole.worker.collectives.declaration import PLAIN, Collective, Form, Options, Received, Tensor
 from farandole.worker.collectives.differentiation import DifferentiableCall, Outcome
 from farandole.worker.collectives.front_end import FrontEnd
-from farandole.worker.collectives.repeats import NEW, Repeats, repeats
+from farandole.worker.collectives.repeats import Repeats, repeats
 from farandole.worker.core.basics import current
 from farandole.worker.core.group import ProcessSet
 from farandole.worker.core.handle import Call, HandleTable
@@ -81,35 +81,7 @@ class Forms:
             run = self._in_place_runner(collective, form)
         else:
             run = self._grouped_runner(collective) if form.grouped else self._plain_runner(collective)
-        return run if form.grouped or not repeats(collective) else self._repeating(run, collective, form)
-
-    def _repeating(self, run: Runner, collective: Collective, form: Form) -> Runner:
-        """Return a runner that makes calls that were made before in the quick way, and others by `run`."""
-        front, none, settle = self.front, self.front.no_compression, collective.settle
-        calls = Repeats(front, collective, form, HandleTable.begin if form.later else HandleTable.run)
-        make, keep, is_traced, is_tracked = calls.make, calls.keep, front.is_traced, front.is_tracked
-        may_be_tracked = front.has_gradients and form == PLAIN
-
-        def run_or_repeat(
-            tensor: Any, name: str | None, process_set: ProcessSet, options: Options, compression: Any = none
-        ) -> Any:
-            settle(options)  # `run` does it again, which changes nothing.
-            if compression is not none:
-                return run(tensor, name, process_set, options, compression)
-            if is_traced():
-                return run(tensor, name, process_set, options)
-            try:
-                if may_be_tracked and is_tracked(tensor):
-                    return run(tensor, name, process_set, options)
-            except AttributeError:  # It is not a tensor, which `run` says or, if it can, makes one of it.
-                return run(tensor, name, process_set, options)
-            result, key = make(tensor, name, process_set, options)
-            if result is NEW:
-                result = run(tensor, name, process_set, options)
-                keep(key, tensor, options)
-            return result
-
-        return run_or_repeat
+        return run if form.grouped or not repeats(collective) else Repeats(self.front, collective, form, run).run
 
     def _plain_runner(self, collective: Collective) -> Runner:
         front, settle, returns = self.front, collective.settle, collective.returns

@@ -104,9 +104,22 @@ class FrontEnd(Dialect, ABC, Generic[Tensor]):
         """
         return 0
 
-    def is_traced(self) -> bool:
-        """Return whether the framework's compiler follows the call instead of making it."""
-        return False
+    is_traced: Callable[[], bool] | None = None
+    """A function that returns whether the framework's compiler follows the call instead of making it; None: it never
+    does.
+    """
+
+    def beside(self, tensor: Tensor, dtype: Any, shape: Any) -> tuple[int, Tensor, int] | None:
+        """Return the addresses of a tensor and of a new one like it, with the new one between them.
+
+        Returns:
+            None where `address_if_like` returns 0.
+        """
+        address = self.address_if_like(tensor, dtype, shape)
+        if not address:
+            return None
+        result = self.empty_like(tensor)
+        return address, result, self.address(result)
 
     def stream_of(self, tensor: Tensor) -> GpuStream | None:
         """Return the stream in which the calling thread computes with a ready tensor; None: it is in host memory."""

@@ -6,28 +6,32 @@ the same, if the tensor is like the last one. So a call is kept when it is done,
 
 They are kept in `Session.repeats`. A call that is in use is not there: another thread that makes it goes the long way.
 A call without a name has one that recurs (`core.request.Names`), and is kept under that.
+
+Where many workers share a core, each of their calls finds the caches full of other workers' data, and the time of a
+call is that of loading Python's functions and objects. So there are few of them here, and large ones.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Hashable
 from typing import Any
 
 from farandole.base.request_kind import Rows
-from farandole.worker.collectives.declaration import POSTSCALE, PRESCALE, Collective, Form, Options
+from farandole.worker.collectives.declaration import PLAIN, POSTSCALE, PRESCALE, Collective, Form, Options
 from farandole.worker.collectives.front_end import FrontEnd
 from farandole.worker.core.basics import current
-from farandole.worker.core.engine import Engine
 from farandole.worker.core.group import ProcessSet
-from farandole.worker.core.handle import Call, HandleTable
 from farandole.worker.core.session import Session
-from farandole.worker.core.submission import Single
+from farandole.worker.core.submission import INPUT_WORD, OUTPUT_WORD, Single
 
 # More calls of a session are not kept: their names may never recur.
 MOST = 8192
 _FACTORS = (PRESCALE.option, POSTSCALE.option)
-# The result of `Repeats.make` if there is no call that can be made again.
-NEW = object()
+# The form of a call has no compression, so its runner takes none.
+_NOT_GIVEN = object()
+# A call was not made, because it was not made before.
+_NEW = object()
 
 
 class Repeat:
@@ -41,13 +45,12 @@ class Repeat:
     """
 
     __slots__ = (
-        "_engine",
         "_error",
         "_front",
-        "_kept",
         "_key",
-        "_prepared",
         "_result",
+        "_run_single",
+        "_session",
         "_single",
         "_tensor",
         "dtype",
@@ -58,27 +61,25 @@ class Repeat:
 
     def __init__(
         self,
-        kept: dict[Hashable, Repeat],
+        session: Session,
         key: Hashable,
         front: FrontEnd[Any],
-        engine: Engine,
         single: Single,
         tensor: Any,
         patience: int,
     ) -> None:
-        """Keep a call for the next time.
+        """Create a call that `put_back` keeps for the next time.
 
         Args:
-            kept: the calls of its session, where it is put when it is done.
-            key: its place there.
+            session: the session.
+            key: its place in `Session.repeats`.
             front: the front end of its tensors.
-            engine: the session's engine.
             single: the request, filled in except for its addresses. It belongs to this call from now on.
             tensor: a tensor like all of its tensors.
             patience: the number of misfits up to which it stays.
         """
-        self._kept, self._key, self._front, self._engine, self._single = kept, key, front, engine, single
-        self._prepared = engine.prepare(single)
+        self._session, self._key, self._front, self._single = session, key, front, single
+        self._run_single = session.engine.prepare(single)
         self.dtype, self.shape = tensor.dtype, tensor.shape
         self.misfits, self.patience = 0, patience
         self._tensor: Any = None
@@ -95,41 +96,61 @@ class Repeat:
             target: the address of the result.
         """
         self._tensor, self._result = tensor, result
-        self._single.place(address, target)
+        words = self._single.words
+        words[INPUT_WORD], words[OUTPUT_WORD] = address, target
+
+    def begin(self) -> int:
+        """Submit the request, and return a handle for its result."""
+        return self._session.handles.begin(self)
 
     def submit(self) -> None:
         """Submit the request."""
-        self._engine.submit(self._single)
+        self._session.engine.submit(self._single)
 
     def wait(self) -> None:
         """Wait until the request is done."""
         try:
-            self._engine.wait(self._single)
+            self._session.engine.wait(self._single)
         except Exception as error:
             self._error = error
 
     def result(self) -> Any:
         """Return the result of a request that is done, or raise its error."""
-        self._engine.release(self._single)
+        self._session.engine.release(self._single)
         if self._error is not None:
             raise self._error
         return self._done()
 
     def run(self) -> Any:
-        """Submit the request, wait for it, and return its result, or raise its error."""
+        """Submit the request, wait for it, and return its result, or raise its error.
+
+        If it is interrupted, the session keeps it while it is in flight.
+        """
+        engine = self._session.engine
         try:
-            self._engine.run_prepared(self._single, self._prepared)
-        except Exception:
-            if self._single.submitted:
-                self._engine.release(self._single)
-                self._tensor = self._result = None
+            started = time.monotonic_ns()
+            try:
+                status = self._run_single()
+            finally:
+                engine.blocked_ns += time.monotonic_ns() - started
+            if status:
+                engine.finish(self._single, status)
+        except BaseException as error:
+            self._fail(error)
             raise
         return self._done()
+
+    def _fail(self, error: BaseException) -> None:
+        if not isinstance(error, Exception):
+            self._session.handles.keep_in_flight(self)
+        elif self._single.submitted:
+            self._session.engine.release(self._single)
+            self._tensor = self._result = None
 
     def put_back(self) -> None:
         """Keep it for the next call, because it is not made now."""
         self._tensor = self._result = None
-        self._kept[self._key] = self
+        self._session.repeats[self._key] = self
 
     def begun(self) -> bool:
         """Return whether the engine knows the request, or did know it."""
@@ -137,75 +158,105 @@ class Repeat:
 
     def done(self) -> bool:
         """Return whether the request is done."""
-        return self._tensor is None or self._engine.done(self._single)
+        return self._tensor is None or self._session.engine.done(self._single)
 
     def _done(self) -> Any:
         result = self._result
         if result is self._tensor:
             self._front.note_write(result)
         self.misfits = 0
-        self.put_back()
+        self._tensor = self._result = None
+        self._session.repeats[self._key] = self
         return result
 
 
 class Repeats:
     """The calls of one form of a collective, in one front end, that are made again."""
 
-    def __init__(
-        self, front: FrontEnd[Any], collective: Collective, form: Form, how: Callable[[HandleTable, Call], Any]
-    ) -> None:
+    def __init__(self, front: FrontEnd[Any], collective: Collective, form: Form, run: Callable[..., Any]) -> None:
         """Prepare for calls.
 
         Args:
             front: the front end.
             collective: the collective.
             form: the form, which is not grouped.
-            how: `HandleTable.run` or `HandleTable.begin`.
+            run: the runner that makes calls for the first time.
         """
-        self._front, self._collective, self._how = front, collective, how
-        self._in_place = form.in_place
+        self._front, self._collective, self._run = front, collective, run
+        self._settle, self._is_traced = collective.settle, front.is_traced
+        self._in_place, self._none = form.in_place, front.no_compression
+        self._how = Repeat.begin if form.later else Repeat.run
+        self._may_be_tracked = front.has_gradients and form == PLAIN
         self._function = front.scope + form.function(collective.name)
         self._operation = front.scope + form.operation(collective.name)
 
-    def make(
-        self, tensor: Any, name: str | None, process_set: ProcessSet, options: Options
-    ) -> tuple[Any, tuple[Any, ...]]:
-        """Make a call again, if it was made before and can be made again with this tensor.
+    def run(
+        self, tensor: Any, name: str | None, process_set: ProcessSet, options: Options, compression: Any = _NOT_GIVEN
+    ) -> Any:
+        """Make a call, again if it was made before and can be made again with this tensor.
 
         Args:
             tensor: what the user passed for its tensor.
             name: the name; None: it is counted.
             process_set: the process set.
-            options: the settled options.
+            options: the options as the user passed them.
+            compression: the compression, if the form has one.
 
         Returns:
-            The result of `how`, or `NEW` if the call was not made; and the key of the call, for `keep`.
+            The result, or a handle for it.
         """
-        session, group = current(), process_set.process_set_id
-        if name is None:
-            return self._make_unnamed(session, tensor, group, options)
-        key = (self._function, name, False, group, *options.values())
-        repeat = self._find(session, key, tensor)
-        return (NEW if repeat is None else self._how(session.handles, repeat)), key
+        if compression is not self._none and compression is not _NOT_GIVEN:
+            self._settle(options)
+            return self._run(tensor, name, process_set, options, compression)
+        key: tuple[Any, ...] = ()
+        if (self._is_traced is None or not self._is_traced()) and not (self._may_be_tracked and self._tracks(tensor)):
+            session = current()
+            if name is None:
+                result, key = self._make_unnamed(session, tensor, process_set.process_set_id, options)
+                if result is not _NEW:
+                    return result
+            else:
+                key = (self._function, name, False, process_set.process_set_id, *options.values())
+                repeat = self._find(session, key, tensor)
+                if repeat is not None:
+                    return self._how(repeat)
+        if not _stand_for_themselves(options):
+            key = ()
+        self._settle(options)
+        result = self._run(tensor, name, process_set, options)
+        if key:
+            self._keep(key, tensor, options)
+        return result
+
+    def _tracks(self, tensor: Any) -> bool:
+        try:
+            return self._front.is_tracked(tensor)
+        except AttributeError:  # It is not a tensor, which `run` says or, if it can, makes one of it.
+            return True
 
     def _make_unnamed(
         self, session: Session, tensor: Any, group: int | None, options: Options
     ) -> tuple[Any, tuple[Any, ...]]:
+        """Make a call again whose name is counted.
+
+        Returns:
+            The result, or `_NEW` if the call was not made; and the key of the call, () if it cannot be kept.
+        """
         if group is None or not self._front.submits_in_order:
-            return NEW, ()
+            return _NEW, ()
         numbers, repeat = session.names.numbers(self._operation, group), None
         number = numbers.take()
         try:
             key = (self._function, session.names.name(number, True), True, group, *options.values())
             repeat = self._find(session, key, tensor)
             if repeat is not None:
-                return self._how(session.handles, repeat), key
+                return self._how(repeat), key
         except Exception:
             if repeat is None or not repeat.begun():
                 numbers.give_back(number)
             raise
         numbers.give_back(number)
-        return NEW, key
+        return _NEW, key
 
     def _find(self, session: Session, key: Hashable, tensor: Any) -> Repeat | None:
         """Return a call that was made before, with this tensor."""
@@ -215,29 +266,28 @@ class Repeats:
             return None
         if repeat is None or session.retry is not None or (session.notices is not None and session.only_arrived):
             return None
-        front = self._front
-        address = front.address_if_like(tensor, repeat.dtype, repeat.shape)
-        if not address:
+        if self._in_place:
+            address = self._front.address_if_like(tensor, repeat.dtype, repeat.shape)
+            memory = (address, tensor, address) if address else None
+        else:
+            memory = self._front.beside(tensor, repeat.dtype, repeat.shape)
+        if memory is None:
             repeat.misfits += 1
             repeat.put_back()
             return None
-        if self._in_place:
-            repeat.take(tensor, address, tensor, address)
-        else:
-            result = front.empty_like(tensor)
-            repeat.take(tensor, address, result, front.address(result))
+        repeat.take(tensor, *memory)
         return repeat
 
-    def keep(self, key: tuple[Any, ...], tensor: Any, options: Options) -> None:
+    def _keep(self, key: tuple[Any, ...], tensor: Any, options: Options) -> None:
         """Keep a call that has been made, if it can be made again.
 
         Args:
-            key: its key, as `make` returned it.
+            key: its key.
             tensor: what the user passed for its tensor.
-            options: its options.
+            options: its settled options.
         """
         session, front, collective = current(), self._front, self._collective
-        if not key or session.retry is not None or session.only_arrived or not _stand_for_themselves(options):
+        if session.retry is not None or session.only_arrived:
             return
         _, name, unnamed, group, *_ = key
         earlier, patience = session.repeats.get(key), 1
@@ -257,7 +307,7 @@ class Repeats:
             single.make_in_turn()
         if len(session.repeats) >= MOST:
             session.repeats.clear()
-        session.repeats[key] = Repeat(session.repeats, key, front, session.engine, single, tensor, patience)
+        Repeat(session, key, front, single, tensor, patience).put_back()
 
 
 def repeats(collective: Collective) -> bool:

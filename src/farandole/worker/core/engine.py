@@ -12,6 +12,7 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from farandole.base import nccl_library
@@ -76,21 +77,20 @@ class Cause(NamedTuple):
         return self.how.startswith(f"rank {self.rank} {_HAS_LEFT}")
 
 
-# The arguments of a native function for one submission, as its C types: they are not checked for each call.
-Prepared = tuple[Any, ...]
-
-
 class Engine:
     """A native engine.
 
     Every method raises an error of `farandole.errors` that corresponds to the status of the native function.
+
+    Attributes:
+        blocked_ns: the time that threads of this process have spent waiting for results, in nanoseconds.
     """
 
     def __init__(self, library: Library, settings: Settings) -> None:
         """Open the listening sockets and the arena; there is no world yet."""
         self._library = library
         self._pointer = ctypes.c_void_p()
-        self._blocked_ns = 0
+        self.blocked_ns = 0
         self._generation = 0
         self._check_algorithm(settings.algorithm)
         given = _native_settings(settings)
@@ -220,34 +220,31 @@ class Engine:
                 self._pointer, submission.requests, submission.count, submission.handles, WAIT_SLICE_SECONDS
             )
         finally:
-            self._blocked_ns += time.monotonic_ns() - started
+            self.blocked_ns += time.monotonic_ns() - started
         if status == _TIMEOUT:
             self.wait(submission)
         elif status:
             raise self._error(status)
 
-    def prepare(self, submission: Submission) -> Prepared:
-        """Return the arguments with which `run_prepared` runs this submission, for any number of times."""
+    def prepare(self, submission: Submission) -> Callable[[], int]:
+        """Return a function that submits the requests, waits for them and releases them, any number of times.
+
+        It returns a status; `finish` must be called if that is not 0. Its caller adds the time that it takes to
+        `blocked_ns`. It checks no arguments, so that it takes as little time as possible.
+        """
         count, seconds = ctypes.c_size_t(submission.count), ctypes.c_double(WAIT_SLICE_SECONDS)
         requests, handles = (
             ctypes.c_void_p(ctypes.addressof(part)) for part in (submission.requests, submission.handles)
         )
-        return (self._pointer, requests, count, handles, seconds)
+        return partial(self._library.run_and_release_unchecked, self._pointer, requests, count, handles, seconds)
 
-    def run_prepared(self, submission: Submission, prepared: Prepared) -> None:
-        """Run requests as `run` does, and release them if they succeed.
+    def finish(self, submission: Submission, status: int) -> None:
+        """Wait for requests that a prepared function has not seen done in its time, and release them.
 
         Args:
-            submission: the requests, whose results are in their outputs.
-            prepared: the result of `prepare` for them.
+            submission: the requests.
+            status: the status that the function returned.
         """
-        started = time.monotonic_ns()
-        try:
-            status = self._library.run_and_release_unchecked(*prepared)
-        finally:
-            self._blocked_ns += time.monotonic_ns() - started
-        if not status:
-            return
         if status != _TIMEOUT:
             raise self._error(status)
         self.wait(submission)
@@ -283,7 +280,7 @@ class Engine:
         try:
             status = function(self._pointer, submission.handles, submission.count, *arguments)
         finally:
-            self._blocked_ns += time.monotonic_ns() - started
+            self.blocked_ns += time.monotonic_ns() - started
         if status == _TIMEOUT:
             return False
         if status:
@@ -351,8 +348,8 @@ class Engine:
 
     @property
     def blocked_seconds(self) -> float:
-        """Time that threads of this process have spent waiting for results."""
-        return self._blocked_ns / 1e9
+        """Return `blocked_ns` in seconds."""
+        return self.blocked_ns / 1e9
 
     def read_events(self, cursor: int, into: ctypes.Array[NativeEvent]) -> tuple[int, int]:
         """Copy the events after `cursor` (0: from the oldest that is kept), in order.

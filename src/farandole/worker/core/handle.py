@@ -194,9 +194,13 @@ class HandleTable:
         try:
             return call.run()
         except BaseException:
-            if call.begun() and not call.done():
-                self._calls[next(_numbers)] = call
+            self.keep_in_flight(call)
             raise
+
+    def keep_in_flight(self, call: Call) -> None:
+        """Keep a call whose wait has ended, and so its memory, if the engine may still use it."""
+        if call.begun() and not call.done():
+            self._calls[next(_numbers)] = call
 
     def poll(self, number: int) -> bool:
         """Return whether `synchronize` would return at once.

@@ -32,7 +32,7 @@ def _column(field: str) -> slice:
 
 
 _NAME, _INPUT, _OUTPUT = _column("name"), _column("input"), _column("output")
-_INPUT_WORD, _OUTPUT_WORD = _INPUT.start, _OUTPUT.start
+INPUT_WORD, OUTPUT_WORD = _INPUT.start, _OUTPUT.start
 _OPTIONS, _OPTION_COUNT = _column("options"), _column("option_count")
 
 
@@ -88,6 +88,7 @@ class Single(Submission):
     Attributes:
         name_bytes: the maximum length of a name, in bytes.
         ndim: the maximum number of dimensions.
+        words: the request in words of 8 bytes; those at `INPUT_WORD` and `OUTPUT_WORD` are addresses.
     """
 
     __slots__ = (
@@ -97,17 +98,17 @@ class Single(Submission):
         "_pool",
         "_shape",
         "_shape_address",
-        "_words",
         "_written_shape",
         "name_bytes",
         "ndim",
+        "words",
     )
 
     def __init__(self, pool: SubmissionPool, name_bytes: int = 120, ndim: int = 8) -> None:
         """Allocate room for names and shapes up to these lengths."""
         super().__init__((NativeRequest(),))
         self._pool = pool
-        self._words = memoryview(self.requests).cast("B").cast("Q")
+        self.words = memoryview(self.requests).cast("B").cast("Q")
         self.name_bytes, self.ndim = name_bytes, ndim
         self._name = ctypes.create_string_buffer(name_bytes + 1)
         self._name_address = ctypes.addressof(self._name)
@@ -148,11 +149,6 @@ class Single(Submission):
             options.address,
             options.count,
         )
-
-    def place(self, input: int, output: int) -> None:
-        """Set the addresses of input and output; all else stays as it was filled in."""
-        self._words[_INPUT_WORD] = input
-        self._words[_OUTPUT_WORD] = output
 
     def put_back(self) -> None:
         """Return it to its pool."""
