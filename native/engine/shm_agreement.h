@@ -40,8 +40,8 @@ class ShmAgreement {
     bool wakes;  // it was open, others have announced something for it, and may sleep until they are woken
   };
   // This worker has the request that `bit` stands for, and has obeyed all decisions before this number. Not kPassed.
-  // If all others have announced it, `as_last` is called first: who then sees kAll, sees what it has written, too. It
-  // was in vain if the word is closed meanwhile.
+  // If all others have announced it, `as_last` is called first: who then sees kAll, sees what it has written, too. If
+  // the word is closed meanwhile, it was in vain, and others may already have overwritten what it reads.
   Change announce(uint32_t number, uint32_t bit, const std::function<void()>& as_last = {});
   // The worker whose `as_last` was called. Valid where the state of this number is kAll, until this worker announces
   // something for the next number.

@@ -220,6 +220,7 @@ struct Direct {
   // Reduces what all have staged into the own window, from where all of them take it.
   void reduce_staged() {
     if (!is_small_if_staged()) {
+      context.read = {};
       return;
     }
     find_windows(small_window);
