@@ -38,11 +38,8 @@ struct Context {
   std::span<const int> read = group.members;
 };
 
-// A member's share of the bytes that go through shared memory at a time.
 inline size_t chunk_bytes(const Context& context) {
-  constexpr size_t kLeast = 4096;  // less would not be worth a synchronization
-  const size_t share = std::max<size_t>(context.knobs.chunk_bytes / context.group.size(), kLeast);
-  return std::min(share, context.staging.piece_bytes());
+  return std::min<size_t>(chunk_bytes(context.knobs, context.group.size()), context.staging.piece_bytes());
 }
 
 // Copies parts of a result of `total` bytes.

@@ -16,9 +16,9 @@ namespace farandole::collective {
 struct Knobs {
   // Bytes of a bucket of several tensors.
   uint64_t fusion_threshold = uint64_t{128} << 20;
-  // The number of bytes that the members of a host together move through shared memory at a time: each member's chunk
-  // is its share. They should fit into the cache that the members share. Between hosts, the block that one host works
-  // on.
+  // The number of bytes that up to four members of a host together move through shared memory at a time: each member's
+  // chunk is its share. They should fit into the cache that the members share. Between hosts, the block that one host
+  // works on.
   uint64_t chunk_bytes = uint64_t{1} << 20;
   // Results from this size on are stored past the caches, where that is possible: they would not fit anyway.
   uint64_t stream_bytes = uint64_t{16} << 20;
@@ -58,6 +58,13 @@ constexpr uint64_t small_bytes(const Knobs& knobs, size_t members) { return smal
 // The same, if the tensors were staged before the members agreed: see allreduce/direct.cc.
 constexpr uint64_t small_staged_bytes(const Knobs& knobs, size_t members) {
   return small_bytes(knobs, members, kFewMembersIfStaged);
+}
+
+// A member's share of chunk_bytes. With more members, a synchronization takes longer, so the share does not become
+// smaller from some number of members on.
+constexpr uint64_t chunk_bytes(const Knobs& knobs, size_t members) {
+  constexpr size_t kMostSharing = 4;
+  return std::max(knobs.chunk_bytes / std::min(members, kMostSharing), kSmallestChunk);
 }
 
 // Every knob by its name, for code that reads, writes or tunes all of them.

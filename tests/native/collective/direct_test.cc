@@ -74,6 +74,16 @@ TEST(Direct, FewerBytesAreSmallForManyMembers) {
   EXPECT_EQ(small_bytes(knobs, 3), 100U);
 }
 
+TEST(Direct, ChunksDoNotShrinkWithManyMembers) {
+  Knobs knobs;
+  knobs.chunk_bytes = uint64_t{1} << 20;
+  EXPECT_EQ(chunk_bytes(knobs, 2), uint64_t{512} << 10);
+  EXPECT_EQ(chunk_bytes(knobs, 4), uint64_t{256} << 10);
+  EXPECT_EQ(chunk_bytes(knobs, 64), uint64_t{256} << 10);
+  knobs.chunk_bytes = 0;
+  EXPECT_EQ(chunk_bytes(knobs, 64), kSmallestChunk);
+}
+
 TEST(Direct, OneMemberReducesForMoreMembersThanEachWouldForItself) {
   Knobs knobs;
   knobs.small_bytes = 16384;

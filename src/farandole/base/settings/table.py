@@ -82,11 +82,12 @@ class Settings:
     )
     """Largest size of a bucket of fused tensors, in bytes; 0: no fusion. Rank 0's value is used on all ranks."""
     chunk_bytes: int | None = setting(None, values.count, "a number of bytes", unset="1 MiB", engine=True)
-    """Bytes that the workers of a host together send through shared memory at a time. For this and the next three
-    settings, rank 0's value is used on all ranks, and a value that is set is not tuned."""
+    """Bytes that the workers of a host together send through shared memory at a time; of more than four workers, each
+    sends a quarter. For this and the next three settings, rank 0's value is used on all ranks, and a value that is set
+    is not tuned."""
     small_bytes: int | None = setting(None, values.count, "a number of bytes", unset="16 KiB", engine=True)
-    """Up to this size, a worker reduces the whole tensor instead of its slice; with more than 64 workers on a host, the
-    size is correspondingly smaller."""
+    """Up to this size, a worker reduces the whole tensor instead of its slice; with more than 64 workers on a host (128
+    in blocking calls that repeat), the size is correspondingly smaller."""
     ring_bytes: int | None = setting(None, values.count, "a number of bytes", unset="64 KiB", engine=True)
     """Above this size, hosts minimize the bytes that they send instead of the number of messages."""
     link_chunk_bytes: int | None = setting(None, values.count, "a number of bytes", unset="256 KiB", engine=True)
