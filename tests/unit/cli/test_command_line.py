@@ -22,7 +22,9 @@ def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
         assert example in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("arguments", [["config", "transport"], ["completion", "bash"]])
+@pytest.mark.parametrize(
+    "arguments", [["config", "transport"], ["completion", "bash"], ["--help"], ["run", "--help-all"], ["--version"]]
+)
 def test_full_disk_under_standard_output_is_an_error(arguments: list[str]) -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run([sys.executable, "-m", "farandole", *arguments], stdout=full, stderr=subprocess.PIPE)

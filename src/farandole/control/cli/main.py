@@ -121,24 +121,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         ensure_utf8()
     show_os_text(sys.stdout, sys.stderr)
-    words = sys.argv[1:] if arguments is None else list(arguments)
-    parser = make_parser(next((word for word in words if not word.startswith("-")), ""))
     try:
-        words, told = _with_project(words)
-    except SpecError as error:
-        return _refuse(error)
-    _refuse_without_verb(parser, words)
-    options, unknown = parser.parse_known_args(words)
-    if unknown:
-        # argparse would let the top-level parser report it, whose help does not list the verb's options.
-        getattr(options, "parser", parser).refuse(unknown)
-    if options.verb is None:
-        parser.print_help(sys.stderr)
-        return USAGE_ERROR
-    if told and options.verbose:
-        print(f"farandole: {told}", file=sys.stderr)
-    try:
-        code: int = options.execute(options)
+        code = _execute(sys.argv[1:] if arguments is None else list(arguments))
         print(end="", flush=True)  # Unlike sys.stdout.flush(), works if standard output is closed.
     except (SpecError, JobError) as error:
         return _refuse(error)
@@ -162,6 +146,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         name = "standard output" if lost else os.fsdecode(error.filename)
         print(error_lines(f"{name} cannot be used: {error.strerror}", hint), file=sys.stderr)
         return 1
+    return code
+
+
+def _execute(words: list[str]) -> int:
+    """Parse a command line, execute its verb, and return the exit code."""
+    parser = make_parser(next((word for word in words if not word.startswith("-")), ""))
+    words, told = _with_project(words)
+    _refuse_without_verb(parser, words)
+    options, unknown = parser.parse_known_args(words)
+    if unknown:
+        # argparse would let the top-level parser report it, whose help does not list the verb's options.
+        getattr(options, "parser", parser).refuse(unknown)
+    if options.verb is None:
+        parser.print_help(sys.stderr)
+        return USAGE_ERROR
+    if told and options.verbose:
+        print(f"farandole: {told}", file=sys.stderr)
+    code: int = options.execute(options)
     return code
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -112,6 +113,13 @@ class Parser(argparse.ArgumentParser):
             message = f"{message.removeprefix('argument ').removesuffix(_NO_VALUE)} needs a value"
         hint = f"{hint} Otherwise see" if hint else "see"
         self.exit(USAGE_ERROR, f"error: {message}\nhint: {hint} {self.prog} --help\n")
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        # argparse would ignore that there is no space for help on standard output.
+        if file is sys.stdout:
+            print(message, end="", flush=True)
+        else:
+            super()._print_message(message, file)
 
     def refuse(self, unknown: Sequence[str]) -> NoReturn:
         """Print which words are not recognized, with a suggestion, and exit."""
