@@ -78,6 +78,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "-np", "1", "-x", "SURELY_NOT_SET", "true"], "SURELY_NOT_SET"),
         (["run", "-np", "1", "--dry-run", "surely-no-such-program"], "no program 'surely-no-such-program'"),
         (["run", "-np", "1", "--resume", "auto", "true"], "the directory of checkpoints is missing"),
+        (["run", "-np", "1", "--checkpoint-dir", __file__, "true"], "test_command_line.py is not a directory"),
         (["run", "-np", "1", "--autotune-log-file", "x.csv", "true"], "logs nothing without autotuning"),
         (["test"], "the number of workers is missing"),
         (["test", "-np", "0"], "0 workers cannot be started"),

@@ -293,8 +293,11 @@ def _of_env_files(paths: list[str]) -> dict[str, str]:
 
 
 def _settings(given: argparse.Namespace, environment: Mapping[str, str]) -> dict[str, Any]:
-    if given.resume == "auto" and given.checkpoint_dir is None and not environment.get("FARANDOLE_CHECKPOINT_DIR"):
+    checkpoints = given.checkpoint_dir or environment.get("FARANDOLE_CHECKPOINT_DIR")
+    if given.resume == "auto" and not checkpoints:
         raise SpecError("--resume auto: the directory of checkpoints is missing", "add --checkpoint-dir DIR")
+    if checkpoints and os.path.exists(checkpoints) and not os.path.isdir(checkpoints):
+        raise SpecError(f"--checkpoint-dir {checkpoints} is not a directory", "name another path: it will be created")
 
     # The variables that the workers get override those of the launcher.
     exported = dict(each.split("=", 1) for each in given.exports if "=" in each)
