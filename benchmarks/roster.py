@@ -19,12 +19,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from farandole.base.wire.async_channel import AsyncChannel
 from farandole.base.wire.encoding import encode
 from farandole.base.wire.frames import LENGTH_BYTES, Codec, frame
 from farandole.base.wire.rendezvous import Accused, FromWorker, Join, Listen, Placed
+from farandole.base.wire.world_table import LatestTable
 from farandole.control.launcher.agents.relayed_links import KeptEnd, LatestEnd
 from farandole.control.roster.elastic import ElasticState
 from farandole.control.roster.events import Expected, Finished
@@ -48,6 +48,8 @@ class Counts:
     to_agents_bytes: int = 0
     answers: int = 0
     """Number of the sent messages that announce a world."""
+    table: bytes = b""
+    """The table in the latest of them."""
     seconds: float = 0.0
 
 
@@ -87,7 +89,9 @@ class SimulatedChannel(AsyncChannel):
         self.post(payload)
 
     def post(self, payload: bytes, shared: bytes = b"") -> None:
-        self._agent.counts.answers += ANSWER in payload[: len(ANSWER)]
+        if payload.startswith(ANSWER):
+            self._agent.counts.answers += 1
+            self._agent.counts.table = shared
         self._agent.relay(self._worker, payload, shared)
 
     def backlog(self) -> int:
@@ -118,6 +122,9 @@ class SimulatedJob:
             Client(worker, SimulatedChannel(worker, self._agents[worker // RANKS_PER_HOST]), self._codec)
             for worker in range(size)
         ]
+        self._contacts = [_contact(worker) for worker in range(size)]
+        self._known = LatestTable()
+        """The table of the first world, which all workers keep."""
 
     async def begin(self) -> Counts:
         """Start the workers, and form the first world."""
@@ -125,16 +132,20 @@ class SimulatedJob:
             self._roster.tell(Expected(worker, f"node-{worker // RANKS_PER_HOST:05d}.cluster.internal"))
         for client in self._clients:
             await self._roster.heard(client, Listen())
-        joins = [(worker, encode(_join(worker))) for worker in range(self._size)]
+        joins = [(worker, encode(Join(self._contacts[worker], 30.0))) for worker in range(self._size)]
         with self._counting() as counts:
             await self._form(joins)
+        self._known.read(counts.table)
         return counts
 
     async def lose(self, lost: int) -> Counts:
         """Kill a worker, and form the next world."""
         accused = (Accused(lost, "its process ended without saying goodbye", True),)
-        again = {"generation": 1, "trained": True, "accused": accused, "open": False}
-        joins = [(worker, encode(_join(worker, **again))) for worker in range(self._size) if worker != lost]
+        joins = [
+            (worker, encode(Join(contact, 30.0, "", "", 1, True, accused, open=False, table=self._known.digest)))
+            for worker, contact in enumerate(self._contacts)
+            if worker != lost
+        ]
         with self._counting() as counts:
             self._roster.tell(Finished(lost, "was killed by SIGKILL", True))
             await self._form(joins)
@@ -166,10 +177,9 @@ class SimulatedJob:
             await asyncio.sleep(0)
 
 
-def _join(worker: int, **fields: Any) -> Join:
+def _contact(worker: int) -> str:
     address = f"10.{worker >> 16}.{worker >> 8 & 255}.{worker & 255}"
-    socket_name = f"farandole-{secrets.token_hex(16)}"
-    return Join(f"v1;id={secrets.token_hex(16)};unix={socket_name};tcp={address}:40123", 30.0, **fields)
+    return f"v1;id={secrets.token_hex(16)};unix=farandole-{secrets.token_hex(16)};tcp={address}:40123"
 
 
 async def _run(size: int, together: int, relays: bool) -> tuple[Counts, Counts]:

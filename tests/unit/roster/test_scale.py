@@ -10,11 +10,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from checked_channel import CheckedChannel
 from tests.support.membership import again, announced, dead, silent, started, unreached, world
 
-from farandole.base.wire.frames import Codec
-from farandole.base.wire.rendezvous import FromWorker
 from farandole.control.roster import elastic, fixed
 from farandole.control.roster.decide import RosterState, decide
 from farandole.control.roster.events import (
@@ -35,9 +32,7 @@ from farandole.control.roster.events import (
     Suspected,
     find_places,
 )
-from farandole.control.roster.listener import Client
 from farandole.control.roster.membership import Limits, missing, missing_at_least
-from farandole.control.roster.translate import places_of
 
 
 def test_workers_that_join_together_get_the_world_that_they_would_get_one_by_one() -> None:
@@ -128,39 +123,6 @@ def test_places_count_only_hosts_that_have_a_worker_of_the_local_rank() -> None:
         (2, 0, 1),
     ]
     assert [each.hostname for each in places] == ["same", "same (2)", "same", *["same (3)"] * 3]
-
-
-def test_answers_to_the_workers_of_a_world_share_one_table() -> None:
-    hosts = ["a", "b", "a"]
-    places = find_places([Joined(number, "", host, host) for number, host in enumerate(hosts)])
-    announcement = Announce(7, ("at 0", "at 1", "at 2"), places)
-    answers = list(places_of(announcement, state_held=False))
-    assert all(answer.table is answers[0].table for answer in answers)
-    worlds = [answer.world() for answer in answers]
-    assert [(each.generation, each.rank, each.local_rank, each.size) for each in worlds] == [
-        (7, 0, 0, 3),
-        (7, 1, 0, 3),
-        (7, 2, 1, 3),
-    ]
-    assert {(each.contacts, each.hostnames) for each in worlds} == {(announcement.contacts, ("a", "b", "a"))}
-
-
-def test_answers_are_sent_with_the_one_table_and_not_with_copies_of_it() -> None:
-    places = find_places([Joined(number, "", f"h{number}", f"h{number}") for number in range(3)])
-    sent: list[tuple[bytes, bytes]] = []
-
-    class Channel(CheckedChannel):
-        def post(self, payload: bytes, shared: bytes = b"") -> None:
-            sent.append((payload, shared))
-            super().post(payload, shared)
-
-    channel = Channel()
-    answers = list(places_of(Announce(7, ("at 0", "at 1", "at 2"), places), state_held=False))
-    for rank, answer in enumerate(answers):
-        assert Client(rank, channel, Codec[FromWorker](FromWorker)).post_if_idle(answer)
-    assert channel.sent == answers
-    assert all(shared is answers[0].table for _, shared in sent)
-    assert max(len(payload) for payload, _ in sent) < 100
 
 
 def test_job_that_waits_for_many_workers_gives_their_number() -> None:

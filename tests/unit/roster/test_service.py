@@ -9,6 +9,7 @@ import pytest
 from checked_channel import CheckedChannel
 from membership import after, started
 
+from farandole.base.wire.encoding import decode
 from farandole.base.wire.frames import Codec
 from farandole.base.wire.rendezvous import (
     Absent,
@@ -22,7 +23,9 @@ from farandole.base.wire.rendezvous import (
     Placed,
     Relay,
     Relayed,
+    World,
 )
+from farandole.base.wire.world_table import LatestTable, TableChange, WorldTable
 from farandole.control.roster import fixed
 from farandole.control.roster.decide import RosterState
 from farandole.control.roster.events import Expected, Finished, Hold, Joined
@@ -224,3 +227,83 @@ def test_sender_learns_that_worker_whose_connection_is_lost_is_absent(lost: bool
 
     received, answered = asyncio.run(asyncio.wait_for(run(), 60))
     assert (received, answered) == (([], [Absent(0)]) if lost else ([Relayed(1, b"hello")], []))
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_survivors_get_the_change_of_a_table_that_they_have(replaced: bool) -> None:
+    async def run() -> None:
+        service = RosterService(started(0, 1, 2, most=4), b"s" * 32)
+        workers = [_TableReader(worker) for worker in range(4)]
+        first = await _world(service, workers[:3])
+        assert all(world.contacts == ("at 0", "at 1", "at 2") for world in first)
+        service.tell(Finished(1, "was killed by SIGKILL", failed=True))
+        service.tell(Expected(3, "h0"))
+        if replaced:
+            service = RosterService(service.state, b"s" * 32)
+        # Another process in the place of worker 2's has no table.
+        workers[2] = _TableReader(2)
+        worlds = await _world(service, [workers[0], workers[2], workers[3]], generation=1)
+        assert [(world.rank, world.generation) for world in worlds] == [(0, 2), (1, 2), (2, 2)]
+        assert {(world.contacts, world.workers, world.previous) for world in worlds} == {
+            (("at 0", "at 2", "at 3"), (0, 2, 3), (0, 2, -1))
+        }
+        assert [worker.has_read_a_change for worker in workers] == [not replaced, False, False, False]
+        await service.close()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+class _TableReader:
+    """A worker that keeps the table of its world."""
+
+    def __init__(self, worker: int) -> None:
+        self.channel = CheckedChannel()
+        self.table = LatestTable()
+        self.has_read_a_change = False
+        self.client = Client(worker, self.channel, Codec[FromWorker](FromWorker))
+
+    async def join(self, service: RosterService, generation: int) -> None:
+        old = generation if self.client.worker in service.state.members else 0
+        join = Join(f"at {self.client.worker}", 30.0, generation=old, trained=old > 0, table=self.table.digest)
+        await service.heard(self.client, join)
+
+    def read(self) -> World:
+        (placed,) = self.channel.sent
+        self.channel.sent.clear()
+        assert isinstance(placed, Placed)
+        self.has_read_a_change |= isinstance(decode(placed.table, WorldTable | TableChange), TableChange)
+        return placed.world(self.table)
+
+
+async def _world(service: RosterService, workers: list[_TableReader], generation: int = 0) -> list[World]:
+    """Let workers join, and return the world as each of them sees it."""
+    for worker in workers:
+        await worker.join(service, generation)
+    while not all(worker.channel.sent for worker in workers):
+        await asyncio.sleep(0)
+    return [worker.read() for worker in workers]
+
+
+@pytest.mark.parametrize("generations", [1, 2])
+def test_answers_share_one_table(generations: int) -> None:
+    sent: list[tuple[bytes, bytes]] = []
+
+    class Channel(CheckedChannel):
+        def post(self, payload: bytes, shared: bytes = b"") -> None:
+            sent.append((payload, shared))
+            super().post(payload, shared)
+
+    async def run() -> None:
+        service = RosterService(started(0, 1, 2), b"s" * 32)
+        workers = [_TableReader(worker) for worker in range(3)]
+        for worker in workers:
+            worker.channel = worker.client.channel = Channel()
+        for generation in range(generations):
+            sent.clear()
+            await _world(service, workers, generation)
+        await service.close()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+    assert len(sent) == 3
+    assert all(shared is sent[0][1] for _, shared in sent)
+    assert max(len(payload) for payload, _ in sent) < 100

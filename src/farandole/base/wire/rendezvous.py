@@ -23,7 +23,8 @@ from __future__ import annotations
 
 import msgspec
 
-from farandole.base.wire.encoding import decode, encode
+from farandole.base.wire.encoding import encode
+from farandole.base.wire.world_table import LatestTable
 
 # How MessagePack begins bytes: no bytes at all, and bytes whose length follows in 4 bytes.
 _EMPTY_BIN = b"\xc4\x00"
@@ -82,23 +83,10 @@ class World(msgspec.Struct, frozen=True):
         return self.workers[rank] if self.workers else rank
 
 
-class WorldTable(msgspec.Struct, frozen=True):
-    """The part of a `World` that is the same for all of its workers."""
-
-    generation: int
-    contacts: tuple[str, ...]
-    hostnames: tuple[str, ...]
-    workers: tuple[int, ...] = ()
-    previous: tuple[int, ...] = ()
-    lost: tuple[str, ...] = ()
-    state_lost: bool = False
-    training: int = 0
-
-
 class Placed(msgspec.Struct, frozen=True, tag="world"):
     """The answer to a join: the place of one worker in a world, and the table that all workers of the world get.
 
-    The table is encoded once for all of them, because its size grows with the number of workers.
+    The table is encoded once for all that get it as a whole, and once for all that get its change.
     """
 
     rank: int
@@ -107,7 +95,7 @@ class Placed(msgspec.Struct, frozen=True, tag="world"):
     cross_rank: int
     cross_size: int
     table: bytes
-    """An encoded `WorldTable`."""
+    """The encoded table of the world, or its change: what `LatestTable` writes and reads."""
 
     def encoded(self) -> tuple[bytes, bytes]:
         """Return this message as MessagePack in two parts, the second of which is the table, without a copy of it."""
@@ -115,13 +103,16 @@ class Placed(msgspec.Struct, frozen=True, tag="world"):
         length = len(self.table).to_bytes(_BIN32_LENGTH_BYTES, "big")
         return without.removesuffix(_EMPTY_BIN) + _BIN32 + length, self.table
 
-    def world(self) -> World:
+    def world(self, known: LatestTable) -> World:
         """Return the world as this worker sees it.
+
+        Args:
+            known: the table of the latest world that this worker has been in.
 
         Raises:
             msgspec.DecodeError: the table is not valid.
         """
-        table: WorldTable = decode(self.table, WorldTable)
+        table = known.read(self.table)
         return World(
             generation=table.generation,
             rank=self.rank,
@@ -185,6 +176,8 @@ class Join(msgspec.Struct, frozen=True, tag="join"):
     """Whether newcomers may enter the next world; false in the middle of a step."""
     again: bool = False
     """Whether it repeats a join whose connection, and answer, may be lost."""
+    table: bytes = b""
+    """Digest of the table of the latest world that this worker has; empty: it has none."""
 
 
 class Leave(msgspec.Struct, frozen=True, tag="leave"):

@@ -65,6 +65,7 @@ from farandole.base.wire.rendezvous import (
     World,
 )
 from farandole.base.wire.roster_search import CLOSED, RosterSearch, dial_roster, first_connection
+from farandole.base.wire.world_table import LatestTable
 
 # Limit for immediate answers of the roster. The roster itself refuses a join whose time is over: it knows which workers
 # are missing, and when the latest one joined. The client gives up only if the roster does not even answer a probe.
@@ -95,6 +96,8 @@ class RosterClient:
         self._address = address
         self._codec: Codec[FromRoster] = Codec(FromRoster)
         self._requests = threading.Lock()
+        # Used only by the thread that joins.
+        self._table = LatestTable()
         self._listener: threading.Thread | None = None
         self._heard: list[Callable[[Heard], None]] = []
         # Set by the thread that reads.
@@ -193,12 +196,23 @@ class RosterClient:
         Raises:
             RendezvousError: the world was not complete in time, or cannot be completed; names the missing workers.
         """
-        join = Join(contact, timeout or 0.0, host, hostname, generation, trained, tuple(accused), arriving, open)
+        join = Join(
+            contact,
+            timeout or 0.0,
+            host,
+            hostname,
+            generation,
+            trained,
+            tuple(accused),
+            arriving,
+            open,
+            table=self._table.digest,
+        )
         reply = self._request(join, None if timeout is None else ANSWER_SECONDS)
         if not isinstance(reply, Placed):
             _unexpected(reply)
         try:
-            return reply.world()
+            return reply.world(self._table)
         except msgspec.DecodeError as error:
             raise self._broken(BadMessage(f"its table of the world is not valid: {error}")) from error
 

@@ -24,9 +24,16 @@ rejected tries again only after a second."""
 
 
 class Client:
-    """One authenticated connection."""
+    """One authenticated connection.
+
+    Attributes:
+        worker: number of the worker.
+        channel: the connection.
+        table: the digest of the world's table that the worker has, according to its latest join; empty: it has none.
+    """
 
     def __init__(self, worker: int, channel: AsyncChannel, codec: Codec[FromWorker]) -> None:
+        self.table = b""
         self.worker = worker
         self.channel = channel
         self._codec = codec

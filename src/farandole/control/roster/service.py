@@ -30,6 +30,7 @@ from farandole.base.wire.rendezvous import (
     Leaving,
     Listen,
     Measures,
+    Placed,
     Probe,
     Probed,
     Progress,
@@ -40,6 +41,7 @@ from farandole.base.wire.rendezvous import (
     Revoked,
     ScheduledBatch,
 )
+from farandole.base.wire.world_table import LatestTable
 from farandole.control.roster import elastic
 from farandole.control.roster.arrivals import MANY
 from farandole.control.roster.connections import Connections
@@ -63,7 +65,7 @@ from farandole.control.roster.exit_deadlines import ExitDeadlines
 from farandole.control.roster.listener import Client, Listener
 from farandole.control.roster.membership import accusations
 from farandole.control.roster.timeouts import HoldTimer
-from farandole.control.roster.translate import event_of, joined, notices_so_far, place_on_arrival, places_of
+from farandole.control.roster.translate import event_of, joined, notices_so_far, place_on_arrival, table_of
 
 COLLECT_SECONDS = 0.005
 """Seconds for which joins are collected while a job certainly waits for many more workers. Each decision takes the
@@ -136,6 +138,8 @@ class RosterService:
         self._call = call
         self._listener = Listener(secret, self.heard, self.closed, log, frame_limit, handshake_seconds)
         self._connections = Connections(log)
+        self._table = LatestTable()
+        """The table of the latest world that this service has announced."""
         self._exit_deadlines = ExitDeadlines(lambda worker: self._happened(EndOverdue(worker)))
         self._hold_timer = HoldTimer(lambda kind: self._happened(HoldOver(kind)), self.decide_on_joins)
         self._scheduled_batch = ScheduledBatch(0)
@@ -313,6 +317,7 @@ class RosterService:
             twice = f"worker {worker} joined twice: do two processes, or two engines, use the same FARANDOLE_RANK?"
             await client.send(RequestRefused(twice))
             return
+        client.table = message.table
         self._connections.waiting[worker] = client
         self._arrived.append(joined(worker, message))
         self._schedule_decision()
@@ -398,9 +403,7 @@ class RosterService:
         """Send workers the messages of an action, or start its timer. Actions for the launcher are ignored."""
         state = self.state
         if isinstance(action, Announce):
-            workers = action.workers or range(len(action.places))
-            for worker, placed in zip(workers, places_of(action, state_held=state.state_held), strict=True):
-                self._connections.reply(worker, placed)
+            self._announce(action)
         elif isinstance(action, Refuse):
             self._connections.reply(action.worker, RequestRefused(action.reason, action.rank, action.evicted))
         elif isinstance(action, Show):
@@ -414,6 +417,20 @@ class RosterService:
             self._connections.notify(action.workers, loss)
         elif isinstance(action, Hold):
             self._hold_timer.wait(action)
+
+    def _announce(self, action: Announce) -> None:
+        """Answer the workers of a new world: those that have the table of the world before only get what has changed.
+
+        All of them share these two encodings, so the work and the memory grow with the number of workers, not with its
+        square.
+        """
+        before = self._table.digest
+        whole, change = self._table.replace(table_of(action, state_held=self.state.state_held))
+        for rank, place in enumerate(action.places):
+            worker = action.workers[rank] if action.workers else rank
+            table = change if self._connections.waiting[worker].table == before else whole
+            placed = Placed(rank, place.local_rank, place.local_size, place.cross_rank, place.cross_size, table)
+            self._connections.reply(worker, placed)
 
     def notify_coming(self) -> None:
         """Notify the members of the world of the number of workers that are still to join, if it changed.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import msgspec
 
 from farandole.base.wire.encoding import encode
@@ -17,8 +15,8 @@ from farandole.base.wire.rendezvous import (
     Leaving,
     Placed,
     Revoked,
-    WorldTable,
 )
+from farandole.base.wire.world_table import WorldTable
 from farandole.control.roster.events import Accusation, Announce, Event, Failed, HoldsState, Joined, Leaves, Left, Show
 from farandole.control.roster.membership import ElasticState
 
@@ -53,10 +51,8 @@ def joined(worker: int, message: Join) -> Joined:
     )
 
 
-def places_of(action: Announce, *, state_held: bool) -> Iterator[Placed]:
-    """Return the answers to the workers of an announced world, by rank.
-
-    All of them share one table, so the work and the memory grow with the number of workers, not with its square.
+def table_of(action: Announce, *, state_held: bool) -> WorldTable:
+    """Return the table of an announced world.
 
     Args:
         action: the announcement.
@@ -65,13 +61,9 @@ def places_of(action: Announce, *, state_held: bool) -> Iterator[Placed]:
     hostnames = tuple(each.hostname for each in action.places)
     state_lost = state_held and all(rank < 0 for rank in action.previous)
     lost = tuple(f"rank {each.rank} (worker {each.worker}) {each.how}" for each in action.lost)
-    table = encode(
-        WorldTable(
-            action.generation, action.contacts, hostnames, action.workers, action.previous, lost, state_lost=state_lost
-        )
+    return WorldTable(
+        action.generation, action.contacts, hostnames, action.workers, action.previous, lost, state_lost=state_lost
     )
-    for rank, place in enumerate(action.places):
-        yield Placed(rank, place.local_rank, place.local_size, place.cross_rank, place.cross_size, table)
 
 
 def place_on_arrival(state: ElasticState, action: Show) -> Placed:
