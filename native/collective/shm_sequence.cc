@@ -40,6 +40,9 @@ void ShmSequence::wait_for(std::span<const int> team, uint64_t number) {
            mesh.arena(team[arrived])->header().sequence.load(std::memory_order_acquire) >= number) {
       ++arrived;
     }
+    if (arrived < team.size()) {
+      frames_.set_awaited(team[arrived]);
+    }
     return arrived == team.size();
   });
 }

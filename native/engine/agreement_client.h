@@ -78,6 +78,8 @@ class AgreementClient {
   // Does what it is time for: passes on what it has held back, and on rank 0 looks for ranks that others wait for.
   void act_on_alarm();
 
+  // The number of the decision that it waits for.
+  uint32_t next_number() const noexcept { return core_.next_number(); }
   bool is_over() const noexcept { return is_over_; }
   // Says that this rank has done everything, and waits for a moment until all have.
   void wait_for_everyone();
@@ -87,7 +89,6 @@ class AgreementClient {
   void revoke() noexcept;
 
  private:
-  uint32_t next_number() const noexcept { return core_.next_number(); }
   int64_t next_stall_alarm();
   void inspect_stalls();
 

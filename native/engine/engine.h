@@ -34,7 +34,6 @@
 #include "engine/events.h"
 #include "engine/outcomes.h"
 #include "engine/pending.h"
-#include "engine/poll_heuristic.h"
 #include "engine/progress_lock.h"
 #include "engine/recorder.h"
 #include "engine/settings.h"
@@ -186,7 +185,7 @@ class Engine {
   std::exception_ptr failure_;    // the error that ended a user thread's turn; it ends the engine thread
   std::vector<pollfd> slept_on_;  // what the engine thread sleeps on
   int64_t sleeps_until_ns_ = 0;   // and at most until when
-  PollHeuristic poll_heuristic_;
+  transport::PollHeuristic poll_heuristic_;
   std::unique_ptr<transport::FrameMultiplexer> frames_;
   // The agreement of the world that the engine is in, or was in last: others may still read what its backends have
   // staged.

@@ -129,7 +129,7 @@ bool Engine::look_or_sleep(const base::Deadline& deadline) {
 
 // Looks once or polls, as the heuristic suggests. Returns whether there is work.
 bool Engine::look(const base::Deadline& deadline) {
-  const bool polls = poll_heuristic_.suggests_poll();
+  const bool polls = poll_heuristic_.suggests_poll(agreement_->next_number());
   const int64_t patience_ns = polls ? std::min(settings_.spin_ns * kUserPatience, deadline.left_ns()) : 0;
   int64_t looks = 0;
   const auto ready = [&] {

@@ -19,7 +19,7 @@
 
 namespace farandole::transport {
 
-inline constexpr uint64_t kArenaMagic = 0x34414e4152414e46;  // "FNARANA4"
+inline constexpr uint64_t kArenaMagic = 0x35414e4152414e46;  // "FNARANA5"
 inline constexpr size_t kArenaAlignment = 64;                // a cache line: blocks never share one
 
 inline constexpr uint64_t kNoGeneration = UINT64_MAX;

@@ -99,12 +99,11 @@ void Connections::settle_dials(const Events& events) {
   for (Dialled& dialled : dials_) {
     if (auto reached = dialled.dial.settle(base::now_ns()); reached.has_value()) {
       dialled.over = true;
-      const bool over_unix = reached->address.is_unix();
       events.proven({.peer = dialled.peer,
                      .channel = dialled.channel,
                      .fd = std::move(reached->fd),
-                     .address = std::move(reached->address),
-                     .over_unix = over_unix,
+                     .address = reached->address,
+                     .over_unix = reached->address.is_unix(),
                      .connector = true});
     } else if (dialled.dial.refusal() != Refusal::kNone) {
       events.refused(dialled.peer, dialled.dial.refusal());

@@ -3,13 +3,15 @@
 //
 // The protocol needs both fences:
 //   signaller:  publish the data;  fence;  if (sleeping) write the eventfd
-//   sleeper:    sleeping = how;    fence;  look at the data once more; if nothing: poll(eventfd, ...)
+//   sleeper:    sleeping = what for;    fence;  look at the data once more; if nothing: poll(eventfd, ...)
 //
-// A sleeper announces how it sleeps: an idle one waits for messages and requests, and is not woken when a sequence
-// advances in the middle of a collective (collective/shm_sequence.h): it would find nothing to do. One that sleeps in
-// place waits for the same, but keeps the progress lock (engine/progress_lock.h). It sleeps on the announcing word
-// itself, a futex, and not in poll(), so that a signal wakes it alone and not also the engine thread, which sleeps in
-// poll() without the lock.
+// A sleeper announces what it sleeps for: an idle one waits for messages and requests, and is not woken when a sequence
+// advances in the middle of a collective (collective/shm_sequence.h): it would find nothing to do. One in the middle of
+// a collective also announces for whose sequence it waits, and is not woken by others.
+//
+// It announces how it sleeps, too. One that sleeps in place sleeps on the announcing word itself, a futex, and not in
+// poll(). It keeps the progress lock (engine/progress_lock.h), and a signal wakes it alone, and not also the engine
+// thread, which sleeps in poll() without the lock.
 #pragma once
 
 #include <atomic>
@@ -20,8 +22,7 @@ namespace farandole::transport {
 enum class Sleep : uint32_t {
   kAwake = 0,
   kIdle = 1,
-  kMidway = 2,  // in the middle of a collective
-  kInPlace = 3  // see sleep_in_place()
+  kMidway = 2  // in the middle of a collective
 };
 
 class Doorbell {
@@ -32,15 +33,18 @@ class Doorbell {
 
   // Any thread, any process of the host. Call it after publishing what the engine should find.
   void signal() noexcept;
-  // The same, if it sleeps in the middle of a collective.
-  void signal_midway() noexcept;
+  // The same, if it sleeps in the middle of a collective, and waits for the sequence of this rank or for anybody's.
+  void signal_midway(int rank) noexcept;
   // Ends the owner's poll() whether it has announced a sleep or not: for a thread that takes another one's place.
   void call() noexcept;
 
-  // The sleeper's side.
-  void prepare_sleep(Sleep how) noexcept;  // then look once more, then poll fd(), then end_sleep()
+  // The sleeper's side: prepare_sleep(), then look once more, then poll fd(), then end_sleep(). Whoever sees by that
+  // look that it now waits for the sequence of another rank than the announced one must not sleep, but begin again.
+  static constexpr int kAnybody = -1;
+  void prepare_sleep(Sleep what_for, int awaited = kAnybody) noexcept;
   void end_sleep() noexcept;
-  // After prepare_sleep(kInPlace), instead of these two: sleeps until a signal, at most for this time.
+  // The same in place. The sleep in the middle lasts until a signal, at most for this time.
+  void prepare_sleep_in_place(Sleep what_for, int awaited = kAnybody) noexcept;
   void sleep_in_place(int64_t at_most_ns) noexcept;
   void end_sleep_in_place() noexcept;
   // For a thread that goes on in place of the one that said that it sleeps.
@@ -48,10 +52,12 @@ class Doorbell {
   int fd() const noexcept { return event_fd_; }
 
  private:
+  void announce(uint32_t word) noexcept;
   void wake() noexcept;
 
   std::atomic<uint32_t>* sleeping_;
   int event_fd_;
+  uint32_t announced_ = 0;  // by the sleeper
 };
 
 }  // namespace farandole::transport

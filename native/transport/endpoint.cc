@@ -8,6 +8,7 @@
 #include "transport/carry_over.h"
 #include "transport/contact.h"
 #include "transport/descriptor_limit.h"
+#include "transport/event_fd.h"
 #include "transport/host_key.h"
 #include "transport/lifeline.h"
 #include "transport/link_kind.h"

@@ -138,20 +138,32 @@ bool FrameMultiplexer::move_in(LinkFrames& link) {
   return moved;
 }
 
-bool FrameMultiplexer::keep_looking(int64_t& since, int64_t patience_ns) noexcept {
+bool FrameMultiplexer::keep_looking(Poll& poll, int64_t patience_ns) noexcept {
   if (patience_ns <= 0) {
     return false;
   }
   const int64_t now = base::now_ns();
-  if (since == 0) {
-    since = now;
+  if (++poll.looks == 1) {
+    poll.since_ns = now;
   }
-  if (unnotified_ >= 0 && now - since > kLateNs) {
+  if (unnotified_ >= 0 && now - poll.since_ns > kLateNs) {
     notify_late();
   }
   // Other threads on this core, above all the one that waits for our result, go first.
   ::sched_yield();
-  return now - since < patience_ns;
+  return now - poll.since_ns < patience_ns;
+}
+
+void FrameMultiplexer::end_poll(Poll& poll) noexcept {
+  if (std::exchange(poll, {}).looks > 0) {
+    poll_heuristic_.found();
+  }
+}
+
+void FrameMultiplexer::give_up(Poll& poll) noexcept {
+  if (const Poll in_vain = std::exchange(poll, {}); in_vain.looks > 0) {
+    poll_heuristic_.gave_up(in_vain.looks, policy_.midway_ns());
+  }
 }
 
 void FrameMultiplexer::notify_late() noexcept {
@@ -177,6 +189,10 @@ std::vector<pollfd> FrameMultiplexer::awaited() const {
     }
   }
   return awaited;
+}
+
+bool FrameMultiplexer::has_sockets() const noexcept {
+  return std::ranges::any_of(without_mail_, [](const LinkFrames* link) { return link->poll_fd() >= 0; });
 }
 
 void FrameMultiplexer::sleep() {

@@ -25,6 +25,7 @@
 #include "base/clock.h"
 #include "transport/link_frames.h"
 #include "transport/mesh.h"
+#include "transport/poll_heuristic.h"
 
 namespace farandole::transport {
 
@@ -76,27 +77,22 @@ class FrameMultiplexer {
   // Waits until `ready()` is true, which is checked after everything that could change it.
   template <typename Ready>
   void wait(Ready&& ready) {
-    int64_t spinning_since = 0;
+    Poll poll;
     for (;;) {
       const bool moved = move();
       pause_ns_ = kSignalled;
-      if (ready()) {
+      awaited_ = Doorbell::kAnybody;
+      const bool is_ready = ready();
+      if (is_ready || moved) {
+        end_poll(poll);
+      }
+      if (is_ready) {
         return;
       }
       mesh_.world_status().throw_if_revoked();
-      if (moved) {
-        spinning_since = 0;
-        continue;
-      }
-      if (!keep_looking(spinning_since, patience_ns())) {
-        notify_late();
-        mesh_.doorbell().prepare_sleep(Sleep::kMidway);
-        // What came between the last check and the beginning of the sleep sent no signal: check once more.
-        if (!move() && !ready() && !mesh_.world_status().revoked()) {
-          sleep();
-        }
-        mesh_.doorbell().end_sleep();
-        spinning_since = 0;
+      if (!moved && !keep_looking(poll, patience_ns())) {
+        give_up(poll);
+        sleep_midway(ready);
       }
     }
   }
@@ -104,7 +100,7 @@ class FrameMultiplexer {
   // Polls until `ready()` is true, and returns true; gives up when nothing has moved for `patience_ns`, or on `stop()`.
   template <typename Ready, typename Stop>
   bool look(int64_t patience_ns, Ready&& ready, Stop&& stop) {
-    int64_t since = 0;
+    Poll poll;
     for (;;) {
       const bool moved = move();
       if (ready()) {
@@ -115,8 +111,8 @@ class FrameMultiplexer {
         return false;
       }
       if (moved) {
-        since = 0;
-      } else if (!keep_looking(since, patience_ns)) {
+        poll = {};
+      } else if (!keep_looking(poll, patience_ns)) {
         return false;
       }
     }
@@ -140,7 +136,7 @@ class FrameMultiplexer {
   template <typename Ready>
   void sleep_in_place(int64_t until_ns, Ready&& ready) {
     notify_late();
-    mesh_.doorbell().prepare_sleep(Sleep::kInPlace);
+    mesh_.doorbell().prepare_sleep_in_place(Sleep::kIdle);
     if (!move() && !ready() && !mesh_.world_status().revoked()) {
       mesh_.doorbell().sleep_in_place(until_ns - base::now_ns());
     }
@@ -157,6 +153,9 @@ class FrameMultiplexer {
   // How wait() waits for sources that signal nothing: the sleep between two polls; 0: it polls all the time. `ready()`
   // sets it each time that it is called.
   void set_pause(int64_t pause_ns) noexcept { pause_ns_ = pause_ns; }
+  // For whose sequence wait() waits, for which `ready()` calls this each time; otherwise for anybody's. The sequences
+  // of others do not end its sleep.
+  void set_awaited(int rank) noexcept { awaited_ = rank; }
 
  private:
   static constexpr int64_t kSignalled = -1;  // until something signals
@@ -172,13 +171,39 @@ class FrameMultiplexer {
   bool move_mail();
   bool move_out(LinkFrames& link);
   bool move_in(LinkFrames& link);
-  // `since` is the time since which polls have found nothing; 0: from now on.
-  bool keep_looking(int64_t& since, int64_t patience_ns) noexcept;
+  // Looks that have found nothing so far.
+  struct Poll {
+    int64_t since_ns = 0;
+    int64_t looks = 0;
+  };
+  bool keep_looking(Poll& poll, int64_t patience_ns) noexcept;
   int64_t patience_ns() const noexcept {
-    return pause_ns_ == kSignalled ? policy_.midway_ns() : pause_ns_ == 0 ? INT64_MAX : 0;
+    if (pause_ns_ == kSignalled) {
+      return poll_heuristic_.suggests_poll(collective_) ? policy_.midway_ns() : 0;
+    }
+    return pause_ns_ == 0 ? INT64_MAX : 0;
   }
+  // Of wait(): it has found something after all, or not.
+  void end_poll(Poll& poll) noexcept;
+  void give_up(Poll& poll) noexcept;
   void notify_late() noexcept;
+  // wait() has polled long enough.
+  template <typename Ready>
+  void sleep_midway(Ready& ready) {
+    notify_late();
+    Doorbell& doorbell = mesh_.doorbell();
+    const int awaited = awaited_;
+    const bool in_place = pause_ns_ < 0 && !has_sockets();
+    in_place ? doorbell.prepare_sleep_in_place(Sleep::kMidway, awaited)
+             : doorbell.prepare_sleep(Sleep::kMidway, awaited);
+    // What came between the last check and the beginning of the sleep sent no signal: check once more.
+    if (!move() && !ready() && awaited_ == awaited && !mesh_.world_status().revoked()) {
+      in_place ? doorbell.sleep_in_place(int64_t{sleep_ms()} * 1'000'000) : sleep();
+    }
+    in_place ? doorbell.end_sleep_in_place() : doorbell.end_sleep();
+  }
   void sleep();
+  bool has_sockets() const noexcept;
 
   Mesh& mesh_;
   const WaitPolicy policy_;
@@ -192,6 +217,8 @@ class FrameMultiplexer {
   int unnotified_ = -1;  // the peer that is still to be notified, if any
   int64_t alarm_ns_ = 0;
   int64_t pause_ns_ = kSignalled;
+  int awaited_ = Doorbell::kAnybody;
+  PollHeuristic poll_heuristic_;  // for wait()
 };
 
 }  // namespace farandole::transport

@@ -1,25 +1,19 @@
 #include "transport/late_links.h"
 
 #include <poll.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "base/error.h"
 #include "base/thread.h"
+#include "transport/event_fd.h"
+#include "transport/setup_timeout.h"
 
 namespace farandole::transport {
 namespace {
 
 constexpr int64_t kLongestWaitMs = 60'000;
-
-std::string describe(int peer, double seconds) {
-  return "rank " + std::to_string(peer) + " could not be reached for a connection that is needed now, for " +
-         std::to_string(static_cast<int>(seconds)) +
-         " s. Check that its addresses can be reached from the hosts of all other workers";
-}
 
 }  // namespace
 
@@ -54,10 +48,7 @@ void LateLinks::want(int peer) noexcept {
   wake();
 }
 
-void LateLinks::wake() noexcept {
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(wake_fd_.get(), &one, sizeof one);
-}
+void LateLinks::wake() noexcept { signal_event(wake_fd_.get()); }
 
 void LateLinks::run() {
   while (!stop_.load(std::memory_order_acquire)) {
@@ -81,7 +72,7 @@ void LateLinks::dial_wanted() {
   }
   for (const int peer : wanted) {
     const auto deadline = base::Deadline::after_seconds(patience_seconds_);
-    makings_.insert_or_assign(peer, Making{.deadline = deadline, .linked = {}});
+    makings_.insert_or_assign(peer, Making{.deadline = deadline});
     connections_->dial(peer, deadline);
   }
 }
@@ -93,8 +84,7 @@ void LateLinks::wait() {
   if (::poll(polled.data(), polled.size(), timeout_ms()) <= 0) {
     return;
   }
-  uint64_t wakes = 0;
-  [[maybe_unused]] const ssize_t got = ::read(wake_fd_.get(), &wakes, sizeof wakes);  // non-blocking
+  drain_event(wake_fd_.get());
   connections_->finish_wait(polled);
 }
 
@@ -116,15 +106,19 @@ void LateLinks::settle() {
                                 finish(connection.peer, std::move(connection.fd));
                               }
                             },
-                        .refused = [](int, Refusal) {}});
+                        .refused =
+                            [this](int peer, Refusal refusal) {
+                              if (const auto making = makings_.find(peer); making != makings_.end()) {
+                                making->second.refusal = refusal;
+                              }
+                            }});
 }
 
 // A later connection replaces an earlier one, as at the start.
 void LateLinks::begin(Connections::Proven control) {
   const int peer = control.peer;
   Making& making =
-      makings_.try_emplace(peer, Making{.deadline = base::Deadline::after_seconds(patience_seconds_), .linked = {}})
-          .first->second;
+      makings_.try_emplace(peer, Making{.deadline = base::Deadline::after_seconds(patience_seconds_)}).first->second;
   making.linked = connections_->begin_link(context_, std::move(control), making.deadline);
 }
 
@@ -140,12 +134,18 @@ void LateLinks::finish(int peer, PrivateFd data) {
 }
 
 void LateLinks::give_up_late() {
-  for (const auto& [peer, making] : makings_) {
-    if (making.deadline.passed()) {
-      world_status_.revoke({.rank = peer, .sign = Sign::kSilent, .text = describe(peer, patience_seconds_)});
+  std::vector<MissingRank> missing;
+  std::erase_if(makings_, [&](const auto& entry) {
+    const bool is_late = entry.second.deadline.passed();
+    if (is_late) {
+      missing.push_back({.rank = entry.first, .refusal = entry.second.refusal});
     }
+    return is_late;
+  });
+  if (!missing.empty()) {
+    world_status_.revoke(
+        {.rank = missing.front().rank, .sign = Sign::kSilent, .text = missing_late_links(missing, patience_seconds_)});
   }
-  std::erase_if(makings_, [](const auto& entry) { return entry.second.deadline.passed(); });
 }
 
 }  // namespace farandole::transport

@@ -65,7 +65,8 @@ class LateLinks {
  private:
   struct Making {
     base::Deadline deadline;
-    LinkedPeer linked;  // empty until the control connection is proven
+    LinkedPeer linked{};  // empty until the control connection is proven
+    Refusal refusal = Refusal::kNone;
   };
 
   void run();

@@ -1,6 +1,6 @@
 #include "transport/pending_world.h"
 
-#include <unistd.h>
+#include "transport/event_fd.h"
 
 namespace farandole::transport {
 
@@ -10,15 +10,9 @@ PendingWorld::PendingWorld(uint64_t of_generation, std::atomic<uint32_t>& sleepi
       watch_fd(make_event_fd()),
       world_status(&doorbell, watch_fd.get()) {}
 
-void PendingWorld::wake() noexcept {
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(watch_fd.get(), &one, sizeof one);
-}
+void PendingWorld::wake() noexcept { signal_event(watch_fd.get()); }
 
-void PendingWorld::drain() noexcept {
-  uint64_t wakes = 0;
-  [[maybe_unused]] const ssize_t got = ::read(watch_fd.get(), &wakes, sizeof wakes);  // non-blocking
-}
+void PendingWorld::drain() noexcept { drain_event(watch_fd.get()); }
 
 void PendingWorlds::begin(const std::shared_ptr<PendingWorld>& pending_world) {
   const base::MutexLock lock(mutex_);

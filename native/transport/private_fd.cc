@@ -6,14 +6,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstddef>
-#include <cstring>
 #include <map>
 #include <set>
-#include <string>
-
-#include "base/error.h"
 
 namespace farandole::transport {
 namespace {
@@ -91,15 +86,5 @@ PrivateInChild::~PrivateInChild() {
 }
 
 void PrivateInChild::replace(int fd, const ForkHold&) { table().memory[base_].fd = fd; }
-
-PrivateFd make_event_fd() {
-  const ForkHold hold;
-  PrivateFd fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), hold);
-  if (!fd) {
-    throw base::Error(base::Code::kUnavailable, std::string("no eventfd can be made: ") + std::strerror(errno) +
-                                                    "; raise the limit of open files (ulimit -n)");
-  }
-  return fd;
-}
 
 }  // namespace farandole::transport

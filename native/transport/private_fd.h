@@ -66,7 +66,4 @@ class PrivateInChild {
   std::byte* base_;
 };
 
-// An eventfd as PrivateFd. Throws Error(kUnavailable).
-PrivateFd make_event_fd();
-
 }  // namespace farandole::transport

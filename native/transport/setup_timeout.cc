@@ -1,5 +1,6 @@
 #include "transport/setup_timeout.h"
 
+#include <cstdio>
 #include <string>
 
 namespace farandole::transport {
@@ -33,23 +34,33 @@ const char* explain(Refusal refusal) noexcept {
   }
 }
 
+std::string list_ranks(const std::vector<MissingRank>& missing) {
+  std::vector<int> ranks;
+  for (const MissingRank& each : missing) {
+    ranks.push_back(each.rank);
+  }
+  return list_ranks(ranks);
+}
+
+std::string explain_all(const std::vector<MissingRank>& missing) {
+  std::string text;
+  for (const MissingRank& each : missing) {
+    if (const char* reason = explain(each.refusal); reason != nullptr) {
+      text += " Rank " + std::to_string(each.rank) + ": " + reason + ".";
+    }
+  }
+  return text;
+}
+
 }  // namespace
 
 bool is_explained(Refusal refusal) noexcept { return explain(refusal) != nullptr; }
 
 Error missing_links(uint64_t generation, int self, const std::vector<MissingRank>& missing) {
-  std::vector<int> ranks;
-  std::string reasons;
-  for (const MissingRank& each : missing) {
-    ranks.push_back(each.rank);
-    if (const char* reason = explain(each.refusal); reason != nullptr) {
-      reasons += " Rank " + std::to_string(each.rank) + ": " + reason + ".";
-    }
-  }
   return {Code::kTimeout,
-          not_in_time(generation) + list_ranks(ranks) + " did not connect to rank " + std::to_string(self) + "." +
-              reasons + " Check that these workers run, and that their addresses can be reached from here",
-          ranks.front()};
+          not_in_time(generation) + list_ranks(missing) + " did not connect to rank " + std::to_string(self) + "." +
+              explain_all(missing) + " Check that these workers run, and that their addresses can be reached from here",
+          missing.front().rank};
 }
 
 Error missing_reports(uint64_t generation, int self, const std::vector<int>& unready) {
@@ -64,6 +75,14 @@ Error missing_answer(uint64_t generation, int self, int parent) {
           not_in_time(generation) + "rank " + std::to_string(parent) + " did not tell rank " + std::to_string(self) +
               " that all workers are connected. Check that it runs",
           parent};
+}
+
+std::string missing_late_links(const std::vector<MissingRank>& missing, double seconds) {
+  char time[32];
+  std::snprintf(time, sizeof time, "%g s", seconds);
+  return list_ranks(missing) + " could not be reached within " + time + " for a connection that is needed now." +
+         explain_all(missing) +
+         " Check that these workers run, and that their addresses can be reached from the hosts of all others";
 }
 
 }  // namespace farandole::transport

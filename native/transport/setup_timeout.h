@@ -1,7 +1,9 @@
-// The errors of a world that does not form in time: pure functions of what one worker has seen of the others.
+// The errors of a world that does not form in time, or in which a link that is needed later cannot be made: pure
+// functions of what one worker has seen of the others.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/error.h"
@@ -25,5 +27,7 @@ base::Error missing_links(uint64_t generation, int self, const std::vector<Missi
 base::Error missing_reports(uint64_t generation, int self, const std::vector<int>& unready);
 // This rank has reported to `parent`, which does not answer.
 base::Error missing_answer(uint64_t generation, int self, int parent);
+// `missing` could not be linked within this time, in a world that has formed. Requires that there are any.
+std::string missing_late_links(const std::vector<MissingRank>& missing, double seconds);
 
 }  // namespace farandole::transport

@@ -135,10 +135,8 @@ const ArenaView* SocketMesh::arena(int peer) const noexcept {
 }
 
 void SocketMesh::wake(int peer) noexcept {
-  if (peer == rank_) {
-    pending_world_->doorbell.signal_midway();
-  } else if (Doorbell* const doorbell = peers_[at(peer)].doorbell.get(); doorbell != nullptr) {
-    doorbell->signal_midway();
+  if (Doorbell* const doorbell = peers_[at(peer)].doorbell.get(); doorbell != nullptr) {
+    doorbell->signal_midway(rank_);
   }
 }
 

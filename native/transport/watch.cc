@@ -1,7 +1,5 @@
 #include "transport/watch.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -11,6 +9,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/thread.h"
+#include "transport/event_fd.h"
 
 namespace farandole::transport {
 namespace {
@@ -137,10 +136,7 @@ void Watch::report_death(int rank) noexcept {
   wake();
 }
 
-void Watch::wake() noexcept {
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(wake_fd_, &one, sizeof one);
-}
+void Watch::wake() noexcept { signal_event(wake_fd_); }
 
 void Watch::run() {
   while (!orders_.stop.load(std::memory_order_acquire)) {
@@ -173,8 +169,7 @@ void Watch::wait(int64_t until_ns) {
       readable_.push_back(static_cast<int>(number));
       continue;
     }
-    uint64_t wakes = 0;
-    [[maybe_unused]] const ssize_t got = ::read(wake_fd_, &wakes, sizeof wakes);
+    drain_event(wake_fd_);
   }
 }
 

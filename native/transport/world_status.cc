@@ -1,6 +1,6 @@
 #include "transport/world_status.h"
 
-#include <unistd.h>
+#include "transport/event_fd.h"
 
 namespace farandole::transport {
 
@@ -34,8 +34,7 @@ bool WorldStatus::revoke(Cause cause) {
     doorbell_->signal();
   }
   if (watch_fd_ >= 0) {
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = ::write(watch_fd_, &one, sizeof one);
+    signal_event(watch_fd_);
   }
   return true;
 }

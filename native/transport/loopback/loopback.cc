@@ -198,7 +198,7 @@ class LoopbackMesh final : public Mesh {
     } catch (const base::Error&) {
       return;  // killed here: the next wait finds its status
     }
-    world_->worker(peer).doorbell.signal_midway();
+    world_->worker(peer).doorbell.signal_midway(rank_);
   }
   const std::vector<int>& hosts() const noexcept override { return world_->settings.hosts; }
   void say_goodbye() noexcept override { world_->worker(rank_).parted = true; }

@@ -227,8 +227,7 @@ base::Error asks_in_vain(Engine& engine) {
 // a second at most, after which it has given up this way.
 void wait_until_asleep(testing::Meshes& meshes, int rank) {
   const auto deadline = base::Deadline::after_seconds(1);
-  const auto asleep = static_cast<uint32_t>(transport::Sleep::kInPlace);
-  while (meshes.arena(rank).view().header().sleeping.load() != asleep && !deadline.passed()) {
+  while (meshes.arena(rank).view().header().sleeping.load() == 0 && !deadline.passed()) {
     std::this_thread::yield();
   }
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "transport/arena.h"
+#include "transport/event_fd.h"
 
 namespace farandole::transport {
 namespace {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 namespace farandole::transport {
 namespace {
@@ -33,6 +34,14 @@ TEST(SetupTimeout, NamesRankThatDidNotAnswer) {
   EXPECT_EQ(std::string(error.what()),
             "the world of generation 1 did not form in time: rank 4 did not tell rank 5 that all workers are "
             "connected. Check that it runs");
+}
+
+TEST(SetupTimeout, NamesRanksToWhichNoLateLinkCouldBeMade) {
+  const std::vector<MissingRank> missing = {{.rank = 3}, {.rank = 9, .refusal = Refusal::kOtherGeneration}};
+  EXPECT_EQ(missing_late_links(missing, 0.5),
+            "ranks 3, 9 could not be reached within 0.5 s for a connection that is needed now. Rank 9: it is forming "
+            "another generation. Check that these workers run, and that their addresses can be reached from the hosts "
+            "of all others");
 }
 
 }  // namespace

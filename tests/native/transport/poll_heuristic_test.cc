@@ -1,29 +1,32 @@
 // Waits that find what they wait for while they poll, and waits that do not.
-#include "engine/poll_heuristic.h"
+#include "transport/poll_heuristic.h"
 
 #include <gtest/gtest.h>
 
 namespace farandole {
 namespace {
 
-using engine::PollHeuristic;
+using transport::PollHeuristic;
 
 constexpr int64_t kMs = 1'000'000;
 constexpr int64_t kOften = 1000;  // in a millisecond, on a core of its own
 constexpr int64_t kSeldom = 5;
-constexpr int kManyWaits = 1000;
+constexpr int kManyWaits = 2000;
+
+constexpr uint32_t kBetweenTrials = 100;
 
 void poll_in_vain(PollHeuristic& heuristic, int64_t looks) {
-  if (heuristic.suggests_poll()) {
+  if (heuristic.suggests_poll(kBetweenTrials)) {
     heuristic.gave_up(looks, kMs);
   }
 }
 
-// Waits often, and returns how often the heuristic suggested to poll. All polls find something, or none does.
+// Waits for many decisions, and returns how often the heuristic suggested to poll. All polls find something, or none
+// does.
 int polls(PollHeuristic& heuristic, bool found, int64_t looks) {
   int suggested = 0;
-  for (int i = 0; i < kManyWaits; ++i) {
-    if (heuristic.suggests_poll()) {
+  for (uint32_t decision = 1; decision <= kManyWaits; ++decision) {
+    if (heuristic.suggests_poll(decision)) {
       ++suggested;
       found ? heuristic.found() : heuristic.gave_up(looks, kMs);
     }
@@ -54,15 +57,27 @@ TEST(PollHeuristic, PollsAgainSoonAfterItPays) {
   EXPECT_GT(polls(heuristic, /*found=*/true, kSeldom), kManyWaits / 2);
 }
 
-TEST(PollHeuristic, SeldomPollsIfEverySecondPollIsInVain) {
+TEST(PollHeuristic, SeldomPollsIfEveryEighthPollIsInVain) {
   PollHeuristic heuristic;
   int suggested = 0;
-  for (int i = 0; i < kManyWaits; ++i) {
-    if (heuristic.suggests_poll()) {
-      ++suggested % 2 == 0 ? heuristic.found() : heuristic.gave_up(kSeldom, kMs);
+  for (uint32_t decision = 1; decision <= kManyWaits; ++decision) {
+    if (heuristic.suggests_poll(decision)) {
+      ++suggested % 8 == 0 ? heuristic.gave_up(kSeldom, kMs) : heuristic.found();
     }
   }
-  EXPECT_LT(suggested, kManyWaits / 20);
+  EXPECT_LT(suggested, kManyWaits / 10);
+}
+
+TEST(PollHeuristic, TriesAtTheSameDecisionsOnAllWorkers) {
+  PollHeuristic one;
+  PollHeuristic other;
+  polls(one, /*found=*/false, kSeldom);
+  for (int i = 0; i < 3; ++i) {
+    poll_in_vain(other, kSeldom);
+  }
+  for (uint32_t decision = 1; decision <= kManyWaits; ++decision) {
+    EXPECT_EQ(one.suggests_poll(decision), other.suggests_poll(decision)) << decision;
+  }
 }
 
 TEST(PollHeuristic, ForgivesASingleLateWorker) {

@@ -1,0 +1,47 @@
+// The poll heuristic: whether a thread that waits polls before it sleeps.
+//
+// A thread that polls yields its core between two looks. On a core of its own, that costs nothing, and it sees the
+// result sooner than a thread that must be woken. If a few workers share the core, they take turns, and the result is
+// there after one short turn of each. If many do, a poll is over before all of them had a turn; and the kernel may give
+// the core back to the thread that yields it, as it has used less of it than the others. Then a poll in vain takes the
+// time from those that would bring the result, many times as long as a sleep and a wake-up take.
+//
+// So if one in kWeight polls on a shared core or more were in vain, waits sleep at once. In trials they poll, to see
+// whether that has changed. A trial is at the same decisions on all workers, which count them alike: a worker that
+// polls finds nothing in time if it waits for workers that sleep.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace farandole::transport {
+
+class PollHeuristic {
+ public:
+  // Returns whether a wait that belongs to the decision of this number should poll. If so, one of the next two
+  // functions is called after it.
+  bool suggests_poll(uint32_t decision) const noexcept { return in_vain_ < kTooMany || decision % kPeriod < kTrial; }
+  void found() noexcept { in_vain_ = std::max(in_vain_ - 1, 0); }
+  // It has found nothing, and has looked that many times in this time.
+  void gave_up(int64_t looks, int64_t ns) noexcept {
+    if (looks * kLookNs < ns) {
+      in_vain_ = std::min(in_vain_ + kWeight, kMost);
+    }
+  }
+
+ private:
+  // A look on a core that nothing else uses takes less.
+  static constexpr int64_t kLookNs = 10'000;
+  // A poll in vain counts as much as this number of polls that found something: what it costs, divided by what they
+  // save.
+  static constexpr int kWeight = 16;
+  static constexpr int kTooMany = 2 * kWeight;
+  // The decisions of a trial, and from one to the next. A trial succeeds although its first polls are in vain.
+  static constexpr uint32_t kTrial = 12;
+  static constexpr uint32_t kPeriod = 512;
+  static constexpr int kMost = kTooMany + static_cast<int>(kTrial) / 2;
+
+  int in_vain_ = 0;  // polls in vain on a shared core, weighted, less those that found something
+};
+
+}  // namespace farandole::transport
