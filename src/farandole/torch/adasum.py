@@ -20,6 +20,7 @@ import torch
 from farandole.torch.collectives import allreduce_call
 from farandole.torch.naming import Named, name_last_group
 from farandole.torch.no_compile import no_compile
+from farandole.torch.optimizer_state import same_containers
 from farandole.torch.parameters import parameters_digest
 from farandole.torch.step_count import count_step
 from farandole.worker.core.basics import current
@@ -116,6 +117,11 @@ class AdasumOptimizer(torch.optim.Optimizer):
 
     # The base class wraps a class's step to run the user's step hooks; the wrapped class's step does that already.
     step.hooked = True  # type: ignore[attr-defined]
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load a state dict. Schedulers keep their effect."""
+        with same_containers(self):
+            super().load_state_dict(state_dict)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a parameter group, whose steps are also combined. All ranks must add the same one."""

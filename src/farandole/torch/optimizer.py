@@ -15,6 +15,7 @@ from farandole.torch.collectives import allreduce
 from farandole.torch.compression import Compression, Feedback, Recipe
 from farandole.torch.gradient_entry import GradientEntry
 from farandole.torch.naming import Named, can_be_trained, check_optimizer, name_last_group, parameter_names
+from farandole.torch.optimizer_state import same_containers
 from farandole.torch.parameters import BROADCAST_ADVICE, parameters_digest
 from farandole.torch.step_count import count_step
 from farandole.torch.tensor_gradients import GradientReducer, TensorGradients
@@ -155,11 +156,12 @@ class _Distributed(torch.optim.Optimizer):
             self._reducer.add(_entries([[each] for each in named], self._sparse_as_dense))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load a state dict, and discard backward passes since the last step."""
+        """Load a state dict, and discard backward passes since the last step. Schedulers keep their effect."""
         if self._reducer is not None:
             self._reducer.reset()
         self._synchronized = False
-        super().load_state_dict(state_dict)
+        with same_containers(self):
+            super().load_state_dict(state_dict)
 
     @property
     def _pending(self) -> bool:
@@ -284,6 +286,8 @@ def _wrap(optimizer: torch.optim.Optimizer, front: type[torch.optim.Optimizer]) 
     distributed = cls.__new__(cls)
     # A scheduler adds a `step` that is bound to the wrapped optimizer; it must not hide the subclass's `step`.
     distributed.__dict__.update({name: value for name, value in optimizer.__dict__.items() if name != "step"})
+    # That scheduler does not see the subclass's steps, and would warn that none came before its own.
+    vars(optimizer)["_opt_called"] = True
     return distributed
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -183,21 +184,32 @@ def load_in_place(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> No
     another device of the same type are moved to that of their parameter.
     """
     state = _beside_parameters(optimizer, state)
-    groups, states = optimizer.param_groups, optimizer.state
     # Of the hooks that change the loaded state, this one is the last.
     hook = optimizer.register_load_state_dict_pre_hook(_hide_states)
     vars(optimizer)["__setstate__"] = partial(_set_revealed, optimizer)
     try:
-        optimizer.load_state_dict(state)
+        with same_containers(optimizer):
+            optimizer.load_state_dict(state)
     finally:
         del vars(optimizer)["__setstate__"]
         hook.remove()
-    for group, loaded in zip(groups, optimizer.param_groups, strict=True):
-        if group is not loaded:
-            group.clear()
-            group.update(loaded)
-    optimizer.param_groups = groups
-    if states is not optimizer.state:
+
+
+@contextmanager
+def same_containers(optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """Keep the group and state objects of an optimizer that loads a state dict: PyTorch's loader replaces them.
+
+    Schedulers and wrapped optimizers share them. With a group of its own, a scheduler has no effect any more.
+    """
+    groups, states = optimizer.param_groups, optimizer.state
+    yield
+    if optimizer.param_groups is not groups:
+        for group, loaded in zip(groups, optimizer.param_groups, strict=True):
+            if group is not loaded:
+                group.clear()
+                group.update(loaded)
+        optimizer.param_groups = groups
+    if optimizer.state is not states:
         states.clear()
         states.update(optimizer.state)
         optimizer.state = states

@@ -299,7 +299,7 @@ def test_wrapper_is_the_users_optimizer(worlds):
         assert calls == ["pre", "post"]
         late.step()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # It has not seen the step of the optimizer that it knows.
+            warnings.simplefilter("error")  # PyTorch's, that no optimizer step came before the scheduler's.
             early.step()
         # Each multiplies what it finds in the groups that all share.
         assert abs(optimizer.param_groups[0]["lr"] - 0.1 * 0.1 * 0.5) < 1e-12
@@ -316,6 +316,29 @@ def test_wrapper_is_the_users_optimizer(worlds):
         assert calls == ["pre", "post"]
 
     worlds.run(2, body)
+
+
+@pytest.mark.parametrize("op", [hvd.Average, hvd.Adasum], ids=["average", "adasum"])
+def test_scheduler_of_the_original_optimizer_keeps_its_effect_when_a_state_dict_is_loaded(worlds, op):
+    """A script that resumes loads the optimizer on rank 0 and broadcasts; the rates must then fall on all ranks."""
+
+    def body(op):
+        model = make_model()
+        optimizer = make_optimizer(model)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
+        optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters(), op=op)
+        model(torch.ones(1, 6)).sum().backward()
+        optimizer.step()
+        group, state = optimizer.param_groups[0], optimizer.state
+        rate = group["lr"]
+        if hvd.rank() == 0:
+            optimizer.load_state_dict(optimizer.state_dict())
+        hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+        assert optimizer.param_groups[0] is group and optimizer.state is state
+        scheduler.step()
+        assert optimizer.param_groups[0]["lr"] == scheduler.get_last_lr()[0] == 0.5 * rate
+
+    worlds.run(2, body, op)
 
 
 def test_wrong_arguments(worlds):
