@@ -7,12 +7,14 @@ because only those contain the optimizer's momentum and scaling:
     start = p;  p is stepped with this rank's gradient;  p = start + adasum(p - start)
 
 The learning rate need not grow with the number of ranks. The optimizer's state, such as momentum, differs between
-ranks. Gradients are not reduced, so they can be clipped, accumulated and unscaled as in one process.
+ranks. Gradients are not reduced, so they can be clipped, accumulated and unscaled as in one process. If a gradient
+scaler finds that those of one rank have overflowed, that rank skips its own step, and adds a change of zero.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,6 +29,9 @@ from farandole.worker.core.basics import current
 from farandole.worker.core.dtype import Adasum
 from farandole.worker.core.group import ProcessSet
 from farandole.worker.gradients.parameter_check import ParameterCheck
+
+_OF_SCALER = ("found_inf", "grad_scale")
+"""Attributes that PyTorch's `GradScaler` sets before it calls `step()`, and deletes after it."""
 
 
 class DeltaReducer:
@@ -85,6 +90,8 @@ class AdasumOptimizer(torch.optim.Optimizer):
     _check: ParameterCheck | None = None
     _parameter_names: dict[torch.nn.Parameter, str]
     backward_passes_per_step: int
+    # PyTorch's GradScaler then calls step() for overflowed gradients, too: the other ranks wait for this one's change.
+    _step_supports_amp_scaling = True
 
     def synchronize(self) -> None:
         """Do nothing: gradients are not reduced here, and `step()` waits for the deltas."""
@@ -109,7 +116,7 @@ class AdasumOptimizer(torch.optim.Optimizer):
         if self._check is not None:
             self._check.step(lambda: parameters_digest(self._parameter_names))
         starts = [] if self._deltas is None else self._deltas.begin()
-        loss = super().step() if closure is None else super().step(closure)
+        loss = self._own_step(closure)
         if self._deltas is not None:
             self._deltas.finish(starts)
         count_step()
@@ -117,6 +124,34 @@ class AdasumOptimizer(torch.optim.Optimizer):
 
     # The base class wraps a class's step to run the user's step hooks; the wrapped class's step does that already.
     step.hooked = True  # type: ignore[attr-defined]
+
+    def _own_step(self, closure: Callable[[], Any] | None) -> Any:
+        plain = super().step if closure is None else partial(super().step, closure)
+        if self._wrapped_class_unscales():
+            return plain()
+        # Classes that do not handle these attributes refuse a step while they are there.
+        given: dict[str, Any] = {name: vars(self).pop(name) for name in _OF_SCALER if name in vars(self)}
+        try:
+            if given.get("found_inf", 0):
+                return None
+            self._unscale(given.get("grad_scale"))
+            return plain()
+        finally:
+            vars(self).update(given)
+
+    def _wrapped_class_unscales(self) -> bool:
+        """Return whether the wrapped class itself handles a gradient scaler, as fused optimizers do."""
+        name = "_step_supports_amp_scaling"
+        return bool(vars(self).get(name, getattr(super(), name, False)))
+
+    def _unscale(self, scale: torch.Tensor | None) -> None:
+        if scale is None:
+            return  # There is no scaler, or the script has unscaled the gradients.
+        # Rounded as in GradScaler.unscale_().
+        inverse = float(scale.double().reciprocal().float())
+        for parameter in (parameter for group in self.param_groups for parameter in group["params"]):
+            if parameter.grad is not None:
+                parameter.grad.mul_(inverse)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a state dict. Schedulers keep their effect."""

@@ -175,6 +175,34 @@ def test_adasum_optimizer_has_the_interface_of_the_wrapped_one(worlds):
     np.testing.assert_array_equal(results[0], results[1])
 
 
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("unscale_first", [False, True])
+def test_rank_whose_scaled_gradients_overflow_adds_no_change_to_the_step(worlds, fused, unscale_first):
+    """A gradient scaler skips the step of that rank only; the others must not wait for it, nor get its next one."""
+
+    def body(fused, unscale_first):
+        weight = torch.nn.Parameter(torch.zeros(2))
+        plain = torch.optim.SGD([weight], lr=1.0, fused=fused)
+        optimizer = hvd.DistributedOptimizer(plain, op=hvd.Adasum)
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        direction = torch.eye(2)[hvd.rank()]
+        weights = []
+        for step in range(3):
+            optimizer.zero_grad()
+            overflows = step == 1 and hvd.rank() == 1
+            scaler.scale((weight * direction).sum() * (float("inf") if overflows else 1.0)).backward()
+            if unscale_first:
+                scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            scaler.update()
+            weights.append(weight.tolist())
+        assert scaler.get_scale() == (512.0 if hvd.rank() == 1 else 1024.0)
+        return weights
+
+    # Steps at right angles are added up.
+    assert worlds.run(2, body, fused, unscale_first) == [[[-1.0, -1.0], [-2.0, -1.0], [-3.0, -2.0]]] * 2
+
+
 def test_a_process_set(worlds):
     """Members put their steps together; the rank outside steps alone."""
 
