@@ -23,15 +23,15 @@ THREE_HOSTS = (("h1", (0, 1)), ("h2", (2, 3)), ("h3", (4, 5)))
 
 
 def running(hosts: tuple[tuple[str, tuple[int, ...]], ...], *down: int) -> Status:
-    everyone = frozenset(rank for _, there in hosts for rank in there)
+    everyone = {rank for _, there in hosts for rank in there}
     return Status(hosts, everyone - set(down))
 
 
 def told(status: Status, waiting: dict[int, float], steps: int = 24, seconds: float = 2.0) -> Status:
     """Let ranks report twice: in between, they have made some steps and waited for these parts of the time."""
     for rank, part in waiting.items():
-        status = status.told(rank, ProgressReport(100.0, 1000, 50.0))
-        status = status.told(rank, ProgressReport(100.0 + seconds, 1000 + steps, 50.0 + part * seconds))
+        status.told(rank, ProgressReport(100.0, 1000, 50.0))
+        status.told(rank, ProgressReport(100.0 + seconds, 1000 + steps, 50.0 + part * seconds))
     return status
 
 
@@ -47,9 +47,11 @@ def test_complete_status_line() -> None:
 
 
 def test_ended_worker_is_not_counted() -> None:
-    status = told(running(THREE_HOSTS), {0: 0.4, 1: 0.4, 5: 0.0}).ended(5)
+    status = told(running(THREE_HOSTS), {0: 0.4, 1: 0.4, 5: 0.0})
+    status.ended(5)
     assert status.text(200) == "5/6 up · h1 2/2 · h2 2/2 · h3 1/2 · 12.0 steps/s"
-    assert status.started(5).text(200).startswith("6/6 up")
+    status.up.add(5)
+    assert status.text(200).startswith("6/6 up")
 
 
 def test_single_host_is_not_shown() -> None:
@@ -78,7 +80,8 @@ def test_slow_ranks_of_several_hosts() -> None:
 def test_waiting_is_shown_without_steps() -> None:
     status = running(THREE_HOSTS)
     for rank, part in ((0, 0.5), (1, 0.5), (2, 0.0)):
-        status = status.told(rank, ProgressReport(0.0, 0, 0.0)).told(rank, ProgressReport(2.0, 0, part * 2))
+        status.told(rank, ProgressReport(0.0, 0, 0.0))
+        status.told(rank, ProgressReport(2.0, 0, part * 2))
     assert status.text(200).endswith("h3 2/2 · slowest rank 2 (h2), others waited 50%")
 
 
@@ -96,14 +99,14 @@ def test_few_steps_give_no_rate() -> None:
 def test_only_the_last_seconds_count() -> None:
     status = running(THREE_HOSTS)
     for second in range(30):
-        status = status.told(0, ProgressReport(float(second), second if second < 19 else 18 + (second - 18) * 7, 0.0))
+        status.told(0, ProgressReport(float(second), second if second < 19 else 18 + (second - 18) * 7, 0.0))
     assert status.text(200).endswith("7.0 steps/s")
     assert len(status.reports[0]) <= 11
 
 
 def test_restarted_worker_is_counted_from_zero() -> None:
     status = told(running(THREE_HOSTS), {0: 0.0})
-    status = status.told(0, ProgressReport(103.0, 1, 0.0))
+    status.told(0, ProgressReport(103.0, 1, 0.0))
     assert status.text(200).endswith("h3 2/2")
 
 
@@ -142,8 +145,8 @@ class Board(Console):
         self.shown.append(None if status is None else status(200))
 
 
-async def busy(board: Board) -> None:
-    line = StatusLine(board, [("earth", range(100))])
+async def busy(board: Board, places: Callable[[], list[tuple[str, range]]]) -> None:
+    line = StatusLine(board, places)
     for rank in range(100):
         line.worker_started(rank)
     await asyncio.sleep(REDRAW_SECONDS / 10)
@@ -158,16 +161,40 @@ async def busy(board: Board) -> None:
     await asyncio.sleep(2 * REDRAW_SECONDS)
 
 
+def on_earth() -> list[tuple[str, range]]:
+    return [("earth", range(100))]
+
+
 def test_many_changes_are_drawn_together() -> None:
-    board = Board()
-    asyncio.run(asyncio.wait_for(busy(board), 30))
+    board, listed = Board(), 0
+
+    def places() -> list[tuple[str, range]]:
+        nonlocal listed
+        listed += 1
+        return on_earth()
+
+    asyncio.run(asyncio.wait_for(busy(board, places), 30))
     assert board.close(10)
     assert board.shown == ["100/100 up", "0/100 up", None]
+    assert listed == 2
+
+
+def test_status_that_was_read_does_not_change_while_the_console_writes_it() -> None:
+    async def read() -> None:
+        line = StatusLine(Board(), on_earth)
+        line.worker_started(0)
+        line.progress(0, 1, 0.0, 1.0)
+        status = line.now
+        line.worker_ended(0)
+        assert (status.up, list(status.reports)) == ({0}, [0])
+        line.close()
+
+    asyncio.run(asyncio.wait_for(read(), 30))
 
 
 @pytest.mark.parametrize("place", [{"terminal": None}, {"status": False}])
 def test_no_status_line_without_terminal(place: dict[str, Any]) -> None:
     board = Board(**place)
-    asyncio.run(asyncio.wait_for(busy(board), 30))
+    asyncio.run(asyncio.wait_for(busy(board, on_earth), 30))
     assert board.close(10)
     assert board.shown == [None]

@@ -22,10 +22,12 @@ from farandole.control.roster.events import (
     Event,
     Expected,
     Finished,
+    FinishedTogether,
     Hold,
     Joined,
     JoinedTogether,
     Left,
+    LeftTogether,
     Place,
     Refuse,
     Revoke,
@@ -73,6 +75,51 @@ def test_joins_that_come_together_change_a_job_as_the_same_joins_one_by_one(seed
     assert together == expected
     assert list(together.waiting) == list(expected.waiting)
     assert actions == one_by_one
+
+
+@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("kind", [Left, Finished])
+def test_workers_that_leave_or_end_together_change_a_job_as_they_do_one_by_one(
+    seed: int, kind: type[Left] | type[Finished]
+) -> None:
+    rng = random.Random(seed)
+    state, _ = _random_job_and_joins(rng)
+    for worker in rng.sample(range(8), rng.randrange(8)):
+        state, _, _ = elastic.decide(state, Left(worker, 1))
+    workers = rng.sample(range(12), rng.randrange(1, 12))
+    together: LeftTogether | FinishedTogether
+    if kind is Left:
+        together = LeftTogether(tuple(Left(worker, rng.choice((1, 1, 0))) for worker in workers))
+        events: tuple[Event, ...] = together.goodbyes
+    else:
+        together = FinishedTogether(tuple(Finished(worker, "ended", rng.random() < 0.3) for worker in workers))
+        events = together.ends
+    expected, one_by_one = state, []
+    for each in events:
+        expected, actions, _ = elastic._apply(expected, each)
+        one_by_one += actions
+    state, actions, reason = elastic._apply(state, together)
+    assert (state, list(actions)) == (expected, one_by_one)
+    assert reason
+
+
+@pytest.mark.parametrize("here", [(), (0, 3)])
+def test_ranks_that_leave_or_end_together_change_a_fixed_job_as_they_do_one_by_one(here: tuple[int, ...]) -> None:
+    state = fixed.FixedState((None,) * 4)
+    state, _, _ = fixed.decide(state, JoinedTogether(tuple(Joined(rank, "a") for rank in range(4))))
+    for rank in here:
+        state, _, _ = fixed.decide(state, Joined(rank, "b"))
+    goodbyes = (Left(1, 1), Left(2, 0), Left(1, 1))
+    ends = (Finished(0, "exited with code 0"), Finished(3, "exited with code 1"), Finished(1, "exited with code 0"))
+    expected, one_by_one = state, []
+    for event in (*goodbyes, *ends):
+        expected, actions, _ = fixed.decide(expected, event)
+        one_by_one += [each for each in actions if isinstance(each, Refuse)]
+    state, _, _ = fixed.decide(state, LeftTogether(goodbyes))
+    state, actions, reason = fixed.decide(state, FinishedTogether(ends))
+    assert state == expected
+    assert [each for each in actions if isinstance(each, Refuse)] == one_by_one
+    assert reason.startswith("ranks 0-1 exited with code 0; rank 3 exited with code 1")
 
 
 @pytest.mark.parametrize(

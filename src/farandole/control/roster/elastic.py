@@ -25,6 +25,8 @@ there is any world has finished, too: the first world consists of the remaining 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 import msgspec
 
 from farandole.control.roster.arrivals import START, too_late
@@ -41,12 +43,14 @@ from farandole.control.roster.events import (
     Expected,
     Failed,
     Finished,
+    FinishedTogether,
     HoldOver,
     HoldsState,
     Joined,
     JoinedTogether,
     Leaves,
     Left,
+    LeftTogether,
     Lost,
     Promised,
     Refuse,
@@ -54,6 +58,7 @@ from farandole.control.roster.events import (
     Revoke,
     Show,
     Suspected,
+    workers_by_how,
 )
 from farandole.control.roster.membership import (
     MAJORITY_SECONDS,
@@ -122,7 +127,9 @@ def _apply(state: ElasticState, event: Event) -> Outcome:
     if isinstance(event, JoinedTogether):
         return _joined_together(state, event)
     if isinstance(event, Finished):
-        return _finished(state, event)
+        return _finished(state, (event,))
+    if isinstance(event, FinishedTogether):
+        return _finished(state, event.ends)
     if isinstance(event, Suspected):
         return _suspected(state, event)
     if isinstance(event, Continued):
@@ -134,7 +141,9 @@ def _apply(state: ElasticState, event: Event) -> Outcome:
     if isinstance(event, Leaves):
         return _drained(state, Drained((event.worker,), event.why))
     if isinstance(event, Left):
-        return _left(state, event)
+        return _left(state, (event,))
+    if isinstance(event, LeftTogether):
+        return _left(state, event.goodbyes)
     if isinstance(event, HoldsState):
         holding = changed(state, state_held=True, training=max(state.training, event.training))
         return holding, [], "" if holding == state else f"{state.name(event.worker)} holds the job's state"
@@ -266,7 +275,7 @@ def _record_losses(state: ElasticState, event: Joined) -> tuple[ElasticState, li
         if accusation.forming:
             continue  # The other one may have abandoned the world for another reason, and may be about to join.
         if accusation.left:
-            state = _without_leaver(state, worker)  # Its own message may arrive later.
+            state = _without_leavers(state, (worker,))  # Its own message may arrive later.
             continue
         if accusation.certain:
             actions += _revocation(state, worker, accusation.how, certain=True)
@@ -278,9 +287,35 @@ def _record_losses(state: ElasticState, event: Joined) -> tuple[ElasticState, li
     return state, actions
 
 
-def _finished(state: ElasticState, event: Finished) -> Outcome:
+def _finished(state: ElasticState, ends: Sequence[Finished]) -> Outcome:
+    """Record ends of processes. Those that only confirm that a worker has finished are recorded together, because each
+    change of a collection copies it."""
+    reason = "; ".join(f"{names(state, workers)} {how}" for how, workers in workers_by_how(ends).items())
+    well = {each.worker for each in ends if each.worker in state.done and not each.failed}
+    state = _finished_well(state, well)
+    actions: list[Action] = []
+    for each in ends:
+        if each.worker not in well:
+            state, more = _finished_otherwise(state, each)
+            actions += more
+    return state, actions, reason
+
+
+def _finished_well(state: ElasticState, workers: Collection[int]) -> ElasticState:
+    """Record the ends of workers that have left the latest world gracefully."""
+    if not workers:
+        return state
+    return changed(
+        remove_from_roll(state, *workers),
+        exiting=state.exiting.difference(workers),
+        finished=state.finished or not state.exiting.isdisjoint(workers),
+        gone=state.gone.union(workers),
+        device_numbers=without(state.device_numbers, *workers),
+    )
+
+
+def _finished_otherwise(state: ElasticState, event: Finished) -> tuple[ElasticState, list[Action]]:
     worker = event.worker
-    reason = f"{state.name(worker)} {event.how}"
     if worker in state.exiting:
         state = changed(state, exiting=state.exiting - {worker}, finished=state.finished or not event.failed)
         if event.failed:
@@ -291,8 +326,7 @@ def _finished(state: ElasticState, event: Finished) -> Outcome:
     lost = departures(state, worker, event.how)
     state = remove_from_roll(state, worker)
     gone = with_gone(state, worker)
-    state = changed(state, gone=gone, lost=lost, device_numbers=without(state.device_numbers, worker))
-    return state, actions, reason
+    return changed(state, gone=gone, lost=lost, device_numbers=without(state.device_numbers, worker)), actions
 
 
 def _failed(state: ElasticState, event: Failed) -> Outcome:
@@ -354,15 +388,17 @@ def _evicted(state: ElasticState, event: Evicted) -> Outcome:
     return state, actions + more, reason
 
 
-def _left(state: ElasticState, event: Left) -> Outcome:
-    reason = f"{state.name(event.worker)} left generation {event.generation}"
-    if event.generation == state.generation and state.is_active(event.worker):
-        return _without_leaver(state, event.worker), [], reason
-    return state, [], f"{reason}, which is over for it"
+def _left(state: ElasticState, goodbyes: Sequence[Left]) -> Outcome:
+    leavers = {each.worker for each in goodbyes if each.generation == state.generation and state.is_active(each.worker)}
+    reasons = [f"{names(state, leavers)} left generation {state.generation}"] if leavers else []
+    for each in goodbyes:
+        if each.worker not in leavers:
+            reasons.append(f"{state.name(each.worker)} left generation {each.generation}, which is over for it")
+    return _without_leavers(state, leavers), [], "; ".join(reasons)
 
 
-def _without_leaver(state: ElasticState, worker: int) -> ElasticState:
-    return changed(state, done=state.done | {worker}, exiting=state.exiting | {worker})
+def _without_leavers(state: ElasticState, workers: Collection[int]) -> ElasticState:
+    return changed(state, done=state.done.union(workers), exiting=state.exiting.union(workers))
 
 
 def _hold_over(state: ElasticState, event: HoldOver) -> Outcome:

@@ -74,6 +74,12 @@ class Left(msgspec.Struct, frozen=True):
     generation: int
 
 
+class LeftTogether(msgspec.Struct, frozen=True):
+    """Several workers have left a world gracefully. The roster makes one decision for all of them."""
+
+    goodbyes: tuple[Left, ...]
+
+
 class HoldsState(msgspec.Struct, frozen=True):
     """A worker holds the job's state."""
 
@@ -103,6 +109,12 @@ class Finished(msgspec.Struct, frozen=True):
     """How it ended, such as `exited with code 1`."""
     failed: bool = False
     """Whether its exit code was not 0. Set only in elastic jobs."""
+
+
+class FinishedTogether(msgspec.Struct, frozen=True):
+    """The processes of several workers have ended. The roster makes one decision for all of them."""
+
+    ends: tuple[Finished, ...]
 
 
 class Expected(msgspec.Struct, frozen=True):
@@ -181,10 +193,12 @@ Event = (
     Joined
     | JoinedTogether
     | Left
+    | LeftTogether
     | HoldsState
     | Lost
     | Failed
     | Finished
+    | FinishedTogether
     | Expected
     | Suspected
     | Continued
@@ -332,6 +346,14 @@ def _distinct_names(names: Sequence[str]) -> list[str]:
         seen[name] += 1
         distinct.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
     return distinct
+
+
+def workers_by_how(ends: Iterable[Finished]) -> dict[str, list[int]]:
+    """Return the workers whose processes have ended, by how they ended."""
+    workers: dict[str, list[int]] = {}
+    for each in ends:
+        workers.setdefault(each.how, []).append(each.worker)
+    return workers
 
 
 def ranks(numbers: Iterable[int]) -> str:

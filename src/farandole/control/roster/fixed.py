@@ -9,6 +9,8 @@ The hosts of the ranks are either planned by a launcher, or reported by each wor
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from farandole.control.roster.arrivals import hold_for_arrivals, too_late
@@ -18,6 +20,7 @@ from farandole.control.roster.events import (
     Event,
     Failed,
     Finished,
+    FinishedTogether,
     Hold,
     HoldOver,
     HoldsState,
@@ -25,11 +28,13 @@ from farandole.control.roster.events import (
     JoinedTogether,
     Leaves,
     Left,
+    LeftTogether,
     Lost,
     Place,
     Refuse,
     find_places,
     ranks,
+    workers_by_how,
 )
 
 
@@ -102,7 +107,9 @@ def _apply(state: FixedState, event: Event) -> Decision:
     if isinstance(event, Joined):
         return _joined(state, event)
     if isinstance(event, Left):
-        return _left(state, event)
+        return _left(state, (event,))
+    if isinstance(event, LeftTogether):
+        return _left(state, event.goodbyes)
     if isinstance(event, HoldsState):
         reason = "" if state.state_held else f"rank {event.worker} holds the job's state"
         return msgspec.structs.replace(state, state_held=True), (), reason
@@ -113,7 +120,9 @@ def _apply(state: FixedState, event: Event) -> Decision:
     if isinstance(event, Failed):
         return state, (), f"rank {event.worker} reports that it failed: {event.exception}"
     if isinstance(event, Finished):
-        return _finished(state, event)
+        return _finished(state, (event,))
+    if isinstance(event, FinishedTogether):
+        return _finished(state, event.ends)
     if isinstance(event, HoldOver):
         return _hold_over(state)
     raise AssertionError(f"{type(event).__name__} cannot happen in a job of fixed size")
@@ -186,11 +195,13 @@ def _here(state: FixedState, worker: int) -> str:
     return f"rank {worker} joined; {len(state.waiting)} of {state.size} are here"
 
 
-def _left(state: FixedState, event: Left) -> Decision:
-    if event.generation != state.generation or event.worker not in state.members:
-        return state, (), f"rank {event.worker} left generation {event.generation}, which is over for it"
-    next_state = msgspec.structs.replace(state, members=state.members - {event.worker})
-    return next_state, (), f"rank {event.worker} left generation {event.generation}"
+def _left(state: FixedState, goodbyes: Sequence[Left]) -> Decision:
+    leavers = {each.worker for each in goodbyes if each.generation == state.generation} & state.members
+    reasons = [f"{ranks(leavers)} left generation {state.generation}"] if leavers else []
+    for each in goodbyes:
+        if each.worker not in leavers:
+            reasons.append(f"rank {each.worker} left generation {each.generation}, which is over for it")
+    return msgspec.structs.replace(state, members=state.members - leavers), (), "; ".join(reasons)
 
 
 def _lost(state: FixedState, event: Lost) -> Decision:
@@ -199,17 +210,18 @@ def _lost(state: FixedState, event: Lost) -> Decision:
     return next_state, (), f"rank {event.worker} closed its connection and no longer waits"
 
 
-def _finished(state: FixedState, event: Finished) -> Decision:
-    why = _cannot_complete(event.worker, event.how)
-    others = [worker for worker in state.waiting if worker != event.worker]
+def _finished(state: FixedState, ends: Sequence[Finished]) -> Decision:
+    first = ends[0]
+    why = _cannot_complete(first.worker, first.how)
+    others = [worker for worker in state.waiting if worker != first.worker]
     next_state = msgspec.structs.replace(
         state,
         waiting={},
-        members=state.members - {event.worker},
-        gone=(*state.gone, (event.worker, event.how)),
+        members=state.members.difference(each.worker for each in ends),
+        gone=(*state.gone, *((each.worker, each.how) for each in ends)),
     )
-    refusals = tuple(Refuse(worker, why, event.worker) for worker in others)
-    reason = f"rank {event.worker} {event.how}"
+    refusals = tuple(Refuse(worker, why, first.worker) for worker in others)
+    reason = "; ".join(f"{ranks(workers)} {how}" for how, workers in workers_by_how(ends).items())
     return next_state, refusals, f"{reason}; {ranks(others)} waited for it" if others else reason
 
 

@@ -204,15 +204,16 @@ def dismiss(state: ElasticState, worker: int, why: str) -> tuple[ElasticState, l
     return changed(remove_from_roll(state, worker), gone=with_gone(state, worker)), [Refuse(worker, why, evicted=True)]
 
 
-def remove_from_roll(state: ElasticState, worker: int) -> ElasticState:
-    """Remove a worker from the roll, and everything that is known about it as a candidate."""
+def remove_from_roll(state: ElasticState, *workers: int) -> ElasticState:
+    """Remove workers from the roll, and everything that is known about them as candidates."""
     return changed(
-        without_join(state, worker),
-        hosts=without(state.hosts, worker),
-        expected=state.expected - {worker},
-        leaving=state.leaving - {worker},
-        suspects=without(state.suspects, worker),
-        stopped=without(state.stopped, worker),
+        state,
+        waiting=without(state.waiting, *workers),
+        hosts=without(state.hosts, *workers),
+        expected=state.expected.difference(workers),
+        leaving=state.leaving.difference(workers),
+        suspects=without(state.suspects, *workers),
+        stopped=without(state.stopped, *workers),
     )
 
 
@@ -245,11 +246,13 @@ def without_join(state: ElasticState, worker: int) -> ElasticState:
     return changed(state, waiting=without(state.waiting, worker)) if worker in state.waiting else state
 
 
-def without(by_worker: dict[int, T], worker: int) -> dict[int, T]:
-    if worker not in by_worker:
+def without(by_worker: dict[int, T], *workers: int) -> dict[int, T]:
+    removed = [worker for worker in workers if worker in by_worker]
+    if not removed:
         return by_worker
     rest = by_worker.copy()
-    del rest[worker]
+    for worker in removed:
+        del rest[worker]
     return rest
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from farandole.control.launcher.output.console import Console
@@ -60,36 +60,28 @@ class Slowest(NamedTuple):
     """How much longer the others wait than these ranks, as a fraction of the time, on average."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Status:
     """The known facts about a running job."""
 
-    hosts: tuple[tuple[str, tuple[int, ...]], ...]
+    hosts: Sequence[tuple[str, Sequence[int]]]
     """Names of hosts, each with its ranks."""
-    up: frozenset[int] = frozenset()
-    reports: Mapping[int, tuple[ProgressReport, ...]] = field(default_factory=dict)
+    up: set[int] = field(default_factory=set)
+    reports: dict[int, tuple[ProgressReport, ...]] = field(default_factory=dict)
     """The reports of the last `WINDOW_SECONDS`, by rank, newest last."""
 
-    def placed(self, hosts: Sequence[tuple[str, tuple[int, ...]]]) -> Status:
-        """Return the status once workers run, or are about to run, on these hosts."""
-        return replace(self, hosts=tuple(hosts))
+    def ended(self, rank: int) -> None:
+        """Record that a worker no longer runs."""
+        self.up.discard(rank)
+        self.reports.pop(rank, None)
 
-    def started(self, rank: int) -> Status:
-        """Return the status once this worker runs."""
-        return replace(self, up=self.up | {rank})
-
-    def ended(self, rank: int) -> Status:
-        """Return the status once this worker no longer runs."""
-        reports = {other: known for other, known in self.reports.items() if other != rank}
-        return replace(self, up=self.up - {rank}, reports=reports)
-
-    def told(self, rank: int, report: ProgressReport) -> Status:
-        """Return the status after a report by this worker."""
+    def told(self, rank: int, report: ProgressReport) -> None:
+        """Record a report by a worker."""
         known = self.reports.get(rank, ())
         # A worker counts from zero again in a new world.
         begun_anew = bool(known) and (report.steps < known[-1].steps or report.waited < known[-1].waited)
         recent = () if begun_anew else tuple(old for old in known if old.at > report.at - WINDOW_SECONDS)
-        return replace(self, reports={**self.reports, rank: (*recent, report)})
+        self.reports[rank] = (*recent, report)
 
     def text(self, columns: int) -> str:
         """Return the status as one line of at most this many columns."""
@@ -190,41 +182,42 @@ def _number(rate: float) -> str:
 class StatusLine:
     """Keeps a job's status, and shows it on the console if a status line is possible. Used in the loop's thread."""
 
-    def __init__(self, console: Console, hosts: Sequence[tuple[str, Sequence[int]]]) -> None:
+    def __init__(self, console: Console, places: Callable[[], Sequence[tuple[str, Sequence[int]]]]) -> None:
         """Show that no rank is up yet.
 
         Args:
             console: the console that shows it.
-            hosts: names of hosts, each with its ranks.
+            places: returns the names of the current hosts, each with its ranks. Called only when the status is shown or
+                read, because it looks at all workers.
         """
         self._console = console
-        self._status = Status(tuple((name, tuple(there)) for name, there in hosts))
+        self._places = places
+        self._status = Status(())
         self._loop = asyncio.get_running_loop()
         self._shown_at = -REDRAW_SECONDS
         self._timer: asyncio.TimerHandle | None = None
-        self._change(self._status)
-
-    def workers_placed(self, hosts: Sequence[tuple[str, tuple[int, ...]]]) -> None:
-        """Record the current hosts and the workers on them."""
-        self._change(self._status.placed(hosts))
+        self.changed()
 
     def worker_started(self, rank: int) -> None:
         """Record that a worker has started."""
-        self._change(self._status.started(rank))
+        self._status.up.add(rank)
+        self.changed()
 
     def worker_ended(self, rank: int) -> None:
         """Record that a worker has ended, or can no longer be observed."""
-        self._change(self._status.ended(rank))
+        self._status.ended(rank)
+        self.changed()
 
     def progress(self, rank: int, steps: int, waited_seconds: float, at: float) -> None:
         """Record a worker's progress: its steps and waiting time since its world began."""
         if rank in self._status.up:
-            self._change(self._status.told(rank, ProgressReport(at, steps, waited_seconds)))
+            self._status.told(rank, ProgressReport(at, steps, waited_seconds))
+            self.changed()
 
     @property
     def now(self) -> Status:
-        """The current status."""
-        return self._status
+        """The current status: a copy, because the console's thread reads it later."""
+        return Status(self._places(), set(self._status.up), dict(self._status.reports))
 
     @property
     def steps_per_second(self) -> float | None:
@@ -237,8 +230,8 @@ class StatusLine:
             self._timer.cancel()
         self._console.show_status(None)
 
-    def _change(self, status: Status) -> None:
-        self._status = status
+    def changed(self) -> None:
+        """Show the status soon, because it or the places of workers have changed."""
         if self._console.has_status and self._timer is None:
             wait = self._shown_at + REDRAW_SECONDS - self._loop.time()
             self._timer = self._loop.call_later(max(0.0, wait), self._show)
@@ -246,4 +239,4 @@ class StatusLine:
     def _show(self) -> None:
         self._timer = None
         self._shown_at = self._loop.time()
-        self._console.show_status(self._status.text)
+        self._console.show_status(self.now.text)

@@ -8,6 +8,7 @@ Jobs of fixed size have their own rules (`fixed_rules`) instead of the slot rule
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
 
 from farandole.base.display.wording import count
@@ -18,6 +19,7 @@ from farandole.control.launcher.slots.job_events import (
     Action,
     CannotGoOn,
     DrainWorkers,
+    EndedTogether,
     EndJob,
     Event,
     Fact,
@@ -38,7 +40,17 @@ from farandole.control.launcher.slots.worker_rules import will_start, world_bega
 from farandole.control.roster import elastic, fixed
 from farandole.control.roster import events as roster_events
 from farandole.control.roster.decide import decide as decide_roster
-from farandole.control.roster.events import Drained, Evicted, Expected, Finished, Leaves, Promised, Resized, Suspected
+from farandole.control.roster.events import (
+    Drained,
+    Evicted,
+    Expected,
+    Finished,
+    FinishedTogether,
+    Leaves,
+    Promised,
+    Resized,
+    Suspected,
+)
 
 Decision = tuple[JobState, tuple[Action, ...], tuple[str, ...]]
 
@@ -101,9 +113,11 @@ class _Deciding:
         """Decide what follows from an event in a job of fixed size."""
         if isinstance(event, WorkerEnded):
             self._tell_roster(Finished(event.worker, event.in_words))
-        elif isinstance(event, HostLost) and not event.local:
-            for worker in event.workers:
-                self._tell_roster(Finished(worker, f"was lost with its host: {event.why}"))
+        elif isinstance(event, EndedTogether):
+            self._tell_roster(FinishedTogether(tuple(Finished(each.worker, each.in_words) for each in event.ends)))
+        elif isinstance(event, HostLost) and event.workers and not event.local:
+            how = f"was lost with its host: {event.why}"
+            self._tell_roster(FinishedTogether(tuple(Finished(worker, how) for worker in event.workers)))
         elif isinstance(event, roster_events.Event):
             self._tell_roster(event)
             return
@@ -112,7 +126,9 @@ class _Deciding:
     def elastic(self, event: Fact) -> None:
         """Decide what follows from an event in an elastic job."""
         if isinstance(event, WorkerEnded):
-            self._worker_ended(event)
+            self._workers_ended((event,))
+        elif isinstance(event, EndedTogether):
+            self._workers_ended(event.ends)
         elif isinstance(event, HostLost):
             self._host_lost(event)
         elif isinstance(event, Leaves):
@@ -148,12 +164,13 @@ class _Deciding:
 
     # --- the two sides of an elastic job ---------------------------------------------------------------------------
 
-    def _worker_ended(self, event: WorkerEnded) -> None:
-        left = event.worker in self.state.elastic_roster.exiting
-        self._roster(Finished(event.worker, event.in_words, failed=event.how not in (SUCCEEDED, FINISHED)))
-        if event.how == SUCCEEDED and (left or event.returned):
-            event = replace(event, how=FINISHED)
-        self._slots(event)
+    def _workers_ended(self, ends: Sequence[WorkerEnded]) -> None:
+        left = self.state.elastic_roster.exiting
+        finished = (Finished(each.worker, each.in_words, each.how not in (SUCCEEDED, FINISHED)) for each in ends)
+        self._roster(FinishedTogether(tuple(finished)))
+        done = (each.how == SUCCEEDED and (each.worker in left or each.returned) for each in ends)
+        ends = [replace(each, how=FINISHED) if is_done else each for each, is_done in zip(ends, done, strict=True)]
+        self._slots(EndedTogether(tuple(ends)))
 
     def _host_lost(self, event: HostLost) -> None:
         self._slots(event)

@@ -16,6 +16,7 @@ do not count as failed. A worker that was asked to leave has neither failed nor 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from farandole.base.display.wording import count
@@ -36,12 +37,14 @@ from farandole.control.launcher.slots.job_state import (
     JobState,
     Repeat,
     Site,
+    Slot,
     Step,
     drain,
     living,
-    place_of,
+    places_of,
     site_of,
     with_site,
+    with_slots,
 )
 from farandole.control.launcher.slots.phrases import others, who_leaves
 from farandole.control.roster.membership import without
@@ -55,16 +58,38 @@ LONGEST_QUARANTINE = 600.0
 SAME_FAILURES = 3
 
 
-def worker_ended(state: JobState, event: WorkerEnded, now: float) -> Step:
-    """Record the end of a worker's process."""
-    place = place_of(state, event.worker)
-    if place is None:
-        return state, [], f"worker {event.worker}, which is not expected, has ended"
+def workers_ended(state: JobState, ends: Sequence[WorkerEnded], now: float) -> Step:
+    """Record the ends of workers' processes, which became known at the same moment."""
+    before, places = state, places_of(state, {each.worker for each in ends})
+    state = _without(forget_if_healthy(state, now), places, now)
+    actions: list[SlotAction] = []
+    reasons = []
+    for event in ends:
+        if event.worker not in places:
+            reasons.append(f"worker {event.worker}, which is not expected, has ended")
+            continue
+        state, more, reason = _worker_ended(state, event, before, places[event.worker], now)
+        actions += more
+        reasons.append(reason)
+        if any(isinstance(action, EndJob) for action in more):
+            break
+    return state, actions, "; ".join(reasons)
+
+
+def _worker_ended(state: JobState, event: WorkerEnded, before: JobState, place: tuple[Site, Slot], now: float) -> Step:
+    """Return what follows from the end of a worker.
+
+    Args:
+        state: the state without the worker.
+        event: the end.
+        before: the state with the worker.
+        place: its place in that state.
+        now: the time on the clock of the state.
+    """
     site, slot = place
-    healthy = is_healthy(state, event.worker, now)
-    member = event.worker in state.world or not state.generation
-    rank = state.ranks.get(event.worker)
-    state = _without(forget_if_healthy(state, now), site, event.worker, progressed=healthy)
+    healthy = is_healthy(before, event.worker, now)
+    member = event.worker in before.elastic_roster.ranks or not before.generation
+    rank = before.ranks.get(event.worker)
     name = f"worker {event.worker} on {site.label}"
     if event.how == FINISHED:
         return _finished(state, name, site.label, slot.index)
@@ -108,15 +133,13 @@ def _end_without_state(state: JobState) -> EndJob:
     return EndJob(why, hint)
 
 
-def _without(state: JobState, site: Site, worker: int, progressed: bool) -> JobState:
-    slots = tuple(
-        replace(slot, worker=None, draining=False, left=False) if slot.worker == worker else slot for slot in site.slots
-    )
+def _without(state: JobState, workers: Collection[int], now: float) -> JobState:
+    empty: dict[str, object] = {"worker": None, "draining": False, "left": False}
     return replace(
-        with_site(state, site.label, slots=slots),
-        joined_at=without(state.joined_at, worker),
-        ranks=without(state.ranks, worker),
-        progressed=state.progressed or progressed,
+        with_slots(state, dict.fromkeys(workers, empty)),
+        joined_at=without(state.joined_at, *workers),
+        ranks=without(state.ranks, *workers),
+        progressed=state.progressed or any(is_healthy(state, worker, now) for worker in workers),
     )
 
 

@@ -9,11 +9,13 @@ has lost the launcher. Its host counts as the first failure, and the job is ende
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from farandole.control.launcher.slots.job_events import (
     FINISHED,
     SUCCEEDED,
+    EndedTogether,
     EndJob,
     Event,
     HostLost,
@@ -21,7 +23,7 @@ from farandole.control.launcher.slots.job_events import (
     Tick,
     WorkerEnded,
 )
-from farandole.control.launcher.slots.job_state import Blame, JobState, Step, living, with_slots
+from farandole.control.launcher.slots.job_state import Blame, JobState, Step, living_workers, places_of, with_slots
 
 BLAMED_SECONDS = 1.0
 
@@ -29,7 +31,9 @@ BLAMED_SECONDS = 1.0
 def apply(state: JobState, event: Event, now: float) -> Step:
     """Return the next state, the actions, and the reason in one line ("" where the roster gives the reason)."""
     if isinstance(event, WorkerEnded):
-        return _worker_ended(state, event, now)
+        return _workers_ended(state, (event,), now)
+    if isinstance(event, EndedTogether):
+        return _workers_ended(state, event.ends, now)
     if isinstance(event, HostLost):
         return _host_lost(state, event)
     if isinstance(event, Tick):
@@ -37,14 +41,19 @@ def apply(state: JobState, event: Event, now: float) -> Step:
     return state, [], ""
 
 
-def _worker_ended(state: JobState, event: WorkerEnded, now: float) -> Step:
-    state = _without(state, event.worker)
-    if event.how not in (SUCCEEDED, FINISHED) and state.end is None:
-        blamed = event.worker if event.blames is None or event.blames not in living(state) else event.blames
-        blame = Blame(event.worker, blamed, now + BLAMED_SECONDS)
-        state = replace(state, blames=(*state.blames, blame))
-    over = [blame for blame in state.blames if blame.blamed == event.worker]
-    if living(state):
+def _workers_ended(state: JobState, ends: Sequence[WorkerEnded], now: float) -> Step:
+    ended = {each.worker for each in ends}
+    state = _without(state, ended)
+    if state.end is None:
+        failed = [each for each in ends if each.how not in (SUCCEEDED, FINISHED)]
+        suspects = places_of(state, {each.blames for each in failed if each.blames is not None})
+        blames = (
+            Blame(each.worker, each.blames if each.blames in suspects else each.worker, now + BLAMED_SECONDS)
+            for each in failed
+        )
+        state = replace(state, blames=(*state.blames, *blames))
+    over = [blame for blame in state.blames if blame.blamed in ended]
+    if any(True for _ in living_workers(state)):
         return _end_for(state, over)
     # Processes that workers have left behind must also end.
     state, actions, reason = _end_for(state, list(state.blames))
@@ -63,13 +72,12 @@ def _host_lost(state: JobState, event: HostLost) -> Step:
     if event.local:
         said = Say(f"error: {event.why}; killing the workers")
         return state, [said, EndJob("", grace=0.0, stop_code=1)], said.text
-    for worker in event.workers:
-        state = _without(state, worker)
+    state = _without(state, event.workers)
     if state.end is not None:
         return state, [], ""
     what = f"host {event.label} is lost: {event.why}"
     return state, [Say(f"warning: {what}; ending the workers on the other hosts"), EndJob("")], what
 
 
-def _without(state: JobState, worker: int) -> JobState:
-    return with_slots(state, {worker: {"worker": None}})
+def _without(state: JobState, workers: Iterable[int]) -> JobState:
+    return with_slots(state, {worker: {"worker": None} for worker in workers})

@@ -100,7 +100,7 @@ def host_leaves(state: JobState, event: HostLeaves) -> Step:
     site = site_of(state, event.label)
     if site is None or site.gone:
         return state, [], f"host {event.label} is already leaving"
-    said = f"host {site.label} was asked to end; {who_leaves(state, _workers_on(site))}"
+    said = f"host {site.label} was asked to end; {who_leaves(state, site.workers)}"
     return with_site(state, site.label, gone=True), [Say(f"farandole: {said}")], said
 
 
@@ -109,7 +109,7 @@ def host_removed(state: JobState, event: HostRemoved) -> Step:
     site = site_of(state, event.label)
     if site is None:
         return state, [], f"host {event.label} is already gone"
-    here = _workers_on(site)
+    here = site.workers
     with_whom = f", with {named(here)}" if here else ""
     said = f"host {site.label} is removed{with_whom}; {others(state, here, 'continues', 'continue')}"
     state = with_slots(state, {worker: {"draining": True} for worker in here})
@@ -127,15 +127,11 @@ def host_noticed(state: JobState, event: HostNoticed, now: float) -> Step:
     state = with_site(state, event.label, notice=event.notice, noticed_at=now)
     if event.notice:
         why = f"host {event.label} is about to be reclaimed ({event.notice})"
-        said = f"{why}; {who_leaves(state, _workers_on(site))}; no workers are started there meanwhile"
+        said = f"{why}; {who_leaves(state, site.workers)}; no workers are started there meanwhile"
     else:
         after = f"the notice was withdrawn after {now - site.noticed_at:.0f} s"
         said = f"host {event.label} stays ({after}); workers can start there again if the job needs them"
     return state, [Say(f"farandole: {said}")], said
-
-
-def _workers_on(site: Site) -> tuple[int, ...]:
-    return tuple(slot.worker for slot in site.slots if slot.worker is not None)
 
 
 # --- consequences -----------------------------------------------------------------------------------------------
@@ -144,9 +140,8 @@ def _workers_on(site: Site) -> tuple[int, ...]:
 def let_go(state: JobState, now: float) -> tuple[JobState, list[SlotAction]]:
     """Let workers leave hosts that are to have none, and removed slots; then release removed hosts."""
     actions: list[SlotAction] = []
-    for site in state.sites:
-        if not (site.closed or site.has_removed_slots or site.end_at is not None):
-            continue
+    shrinking = [site for site in state.sites if site.closed or site.has_removed_slots or site.end_at is not None]
+    for site in shrinking:
         leaving = [slot for slot in site.slots if slot.worker is not None and (site.closed or slot.index >= site.size)]
         fresh = tuple(slot.worker for slot in leaving if slot.worker is not None and not slot.draining)
         if fresh:
@@ -159,13 +154,11 @@ def let_go(state: JobState, now: float) -> tuple[JobState, list[SlotAction]]:
         if site.gone and not any(slot.worker is not None for slot in site.slots):
             actions += [EndHost(site.label)] if site.phase in ("ready", "reaching", "lost") else []
             state = replace(state, sites=tuple(each for each in state.sites if each.label != site.label))
-    return _without_empty_slots(state), actions
+    return _without_empty_slots(state) if shrinking else state, actions
 
 
 def _without_empty_slots(state: JobState) -> JobState:
     """Remove slots that are gone and empty."""
-    if not any(site.has_removed_slots for site in state.sites):
-        return state
     kept = [
         tuple(slot for slot in site.slots if slot.index < site.size or slot.worker is not None) for site in state.sites
     ]

@@ -106,6 +106,13 @@ class WorkerEnded:
 
 
 @dataclass(frozen=True)
+class EndedTogether:
+    """The processes of several workers have ended. One decision is made for all of them."""
+
+    ends: tuple[WorkerEnded, ...]
+
+
+@dataclass(frozen=True)
 class StopAsked:
     """The user wants the job to end; a second event ends it at once."""
 
@@ -144,6 +151,7 @@ SlotEvent = (
     | HostNoticed
     | Progressed
     | WorkerEnded
+    | EndedTogether
     | Leaves
     | Resized
     | Tick

@@ -84,6 +84,11 @@ class Site:
         return self.gone or self.notice != ""
 
     @property
+    def workers(self) -> tuple[int, ...]:
+        """Its workers that have not ended."""
+        return tuple(slot.worker for slot in self.slots if slot.worker is not None)
+
+    @property
     def has_removed_slots(self) -> bool:
         """Whether it has slots that are only there because their workers have not left."""
         return len(self.slots) > self.size
@@ -239,10 +244,19 @@ def living_workers(state: JobState) -> Iterator[int]:
     return (slot.worker for site in state.sites for slot in site.slots if slot.worker is not None)
 
 
-def place_of(state: JobState, worker: int) -> tuple[Site, Slot] | None:
-    """Return the place of a worker; None if it has ended."""
-    places = ((site, slot) for site in state.sites for slot in site.slots if slot.worker == worker)
-    return next(places, None)
+def workers_by_host(state: JobState) -> list[tuple[str, tuple[int, ...]]]:
+    """Return the hosts that can start workers, each with its workers that have not ended."""
+    return [(site.label, site.workers) for site in state.sites if site.phase == "ready"]
+
+
+def places_of(state: JobState, workers: Collection[int]) -> dict[int, tuple[Site, Slot]]:
+    """Return the places of those of these workers that have not ended."""
+    return {
+        slot.worker: (site, slot)
+        for site in state.sites
+        for slot in site.slots
+        if slot.worker is not None and slot.worker in workers
+    }
 
 
 def size_of(state: JobState) -> int:
@@ -283,14 +297,13 @@ def with_slots(state: JobState, changes: dict[int, dict[str, object]]) -> JobSta
     """Return the state with changes to the slots of some workers."""
     if not changes:
         return state
+
+    def after(slot: Slot) -> Slot:
+        return replace(slot, **changes[slot.worker]) if slot.worker in changes else slot  # type: ignore[arg-type]
+
+    others = changes.keys().isdisjoint
     sites = tuple(
-        replace(
-            site,
-            slots=tuple(
-                replace(slot, **changes[slot.worker]) if slot.worker in changes else slot  # type: ignore[arg-type]
-                for slot in site.slots
-            ),
-        )
+        site if others([slot.worker for slot in site.slots]) else replace(site, slots=tuple(map(after, site.slots)))
         for site in state.sites
     )
     return replace(state, sites=sites)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from farandole.control.launcher.slots.failure_rules import worker_ended
+from farandole.control.launcher.slots.failure_rules import workers_ended
 from farandole.control.launcher.slots.failure_run import end_if_failing
 from farandole.control.launcher.slots.host_rules import (
     host_leaves,
@@ -21,6 +21,7 @@ from farandole.control.launcher.slots.host_rules import (
     reach,
 )
 from farandole.control.launcher.slots.job_events import (
+    EndedTogether,
     EndJob,
     HostLeaves,
     HostLost,
@@ -37,6 +38,7 @@ from farandole.control.launcher.slots.job_events import (
 from farandole.control.launcher.slots.job_state import FailureRun, JobState, Site, Step, with_site
 from farandole.control.launcher.slots.phrases import named
 from farandole.control.launcher.slots.worker_rules import count_time, end_if_over, fill, shrink, worker_leaves
+from farandole.control.roster import fixed
 from farandole.control.roster.events import Leaves, Resized
 
 
@@ -96,7 +98,9 @@ def note(state: JobState, event: SlotEvent, now: float) -> Step:
     if isinstance(event, Leaves):
         return worker_leaves(state, event, now)
     if isinstance(event, WorkerEnded):
-        return worker_ended(state, event, now)
+        return workers_ended(state, (event,), now)
+    if isinstance(event, EndedTogether):
+        return workers_ended(state, event.ends, now)
     if isinstance(event, Resized):
         # The roster has the new size, and gives the reason. Earlier failures left another number of workers.
         return replace(state, failure_run=FailureRun()), [], ""
@@ -107,8 +111,9 @@ def next_due(state: JobState, now: float) -> float:
     """Return the time at which the next `Tick` has an effect; infinity if only other events have one."""
     if state.end is not None:
         return math.inf
-    times = [blame.until for blame in state.blames]
-    times += [site.end_at for site in state.sites if site.end_at is not None]
+    if isinstance(state.roster, fixed.FixedState):
+        return min((blame.until for blame in state.blames if blame.until > now), default=math.inf)
+    times = [site.end_at for site in state.sites if site.end_at is not None]
     if not state.closing:
         times += [site.not_before for site in state.sites if site.phase == "new"]
         times += [site.barred_until for site in state.sites]

@@ -120,11 +120,5 @@ class ElasticJob(SupervisedJob):
         """Return all hosts that the job has or waits for."""
         now = time.monotonic()
         return [
-            HostRow(
-                site.label,
-                site.size,
-                tuple(slot.worker for slot in site.slots if slot.worker is not None),
-                describe(site, now),
-            )
-            for site in self._supervisor.state.sites
+            HostRow(site.label, site.size, site.workers, describe(site, now)) for site in self._supervisor.state.sites
         ]

@@ -42,9 +42,6 @@ def begin_fixed(job: Supervisor, hosts: Sequence[JobHost], context: LaunchContex
         SpecError: the output of workers cannot be stored.
     """
     _add_workers(job, hosts)
-    job.status.workers_placed(
-        [(each.host.label, tuple(worker.rank for worker in each.host_plan.workers)) for each in hosts]
-    )
     for job_host in hosts:
         job.hosts.have(job_host)
         for order in _orders(job_host, context):

@@ -47,7 +47,8 @@ class SupervisedJob:
 
 def view_of(job: Supervisor) -> JobView:
     """Return the current state of the job, without its name and its output."""
-    workers, history, status, world = job.workers, job.history, job.status.now, job.state.world
+    workers, history, status = job.workers, job.history, job.status.now
+    world = {worker: rank for rank, worker in enumerate(job.state.world)}
     history.forget(workers)
     slowest, paces = status.slowest, status.paces
     ended = [number for number, each in workers.by_number.items() if each.record.ended and number not in world]
@@ -61,7 +62,7 @@ def view_of(job: Supervisor) -> JobView:
         per_second=status.steps_per_second,
         slow=() if slowest is None else slowest.ranks,
         slow_waiting=0.0 if slowest is None else slowest.waited,
-        workers=tuple(_worker(job, number, paces.get(number, _NO_PACE)) for number in shown),
+        workers=tuple(_worker(job, number, world.get(number), paces.get(number, _NO_PACE)) for number in shown),
         moments=history.moments,
         losses=history.losses,
         joins=history.joins,
@@ -70,14 +71,14 @@ def view_of(job: Supervisor) -> JobView:
     )
 
 
-def _worker(job: Supervisor, number: int, pace: Pace) -> WorkerView:
-    workers, world = job.workers, job.state.world
+def _worker(job: Supervisor, number: int, rank: int | None, pace: Pace) -> WorkerView:
+    workers = job.workers
     known = workers.by_number.get(number)
     told = job.history.reports.get(number, _NOTHING_TOLD)
     runs = known is not None and not known.record.ended
     return WorkerView(
         worker=number,
-        rank=world.index(number) if number in world else None,
+        rank=rank,
         host=workers.host_of(number),
         runs=runs,
         end=_end(job, number),

@@ -26,7 +26,7 @@ from farandole.control.launcher.output.status_line import StatusLine
 from farandole.control.launcher.plan.model import HostPlan
 from farandole.control.launcher.slots import job_events as events
 from farandole.control.launcher.slots.job_events import Action, Event
-from farandole.control.launcher.slots.job_state import JobState, expected_size
+from farandole.control.launcher.slots.job_state import JobState, expected_size, workers_by_host
 from farandole.control.launcher.slots.phrases import follows_a_loss
 from farandole.control.launcher.supervise.background import Background
 from farandole.control.launcher.supervise.decisions import Decisions
@@ -42,11 +42,12 @@ from farandole.control.launcher.supervise.outcome import JobOutcome, outcome_of
 from farandole.control.launcher.supervise.worker_control import WorkerControl
 from farandole.control.launcher.supervise.workers import Worker, Workers
 from farandole.control.roster import fixed
-from farandole.control.roster.events import Announce, Evict, Hold, Left
+from farandole.control.roster.events import Announce, Evict, Hold, Left, LeftTogether
 from farandole.control.roster.service import Report, RosterService
 
 # Seconds between the announcement of the end and SIGTERM, which has another meaning while an elastic job runs.
 NOTICE_SECONDS = 0.05
+_FAREWELLS = Left | LeftTogether | events.WorkerEnded | events.EndedTogether
 
 
 class Supervisor:
@@ -97,7 +98,8 @@ class Supervisor:
             call=context.call,
             frame_limit=FRAME_LIMIT if context.call is None else LARGEST_FRAME,
         )
-        self.status = StatusLine(console, [])
+        # In a job of fixed size, workers that have ended are still counted.
+        self.status = StatusLine(console, lambda: workers_by_host(self.state if self._elastic else state))
         self.history = JobHistory()
         self.messages = Messages(console, self.workers, lambda: self.state)
         self.background = Background()
@@ -200,7 +202,13 @@ class Supervisor:
         """Decide on an event, and carry the decision out. Events that occur meanwhile are queued."""
         # A worker that joined before it was lost or suspected must not seem to have joined after that.
         self.service.decide_on_joins()
-        self.decisions.happened(event)
+        self.decisions.happened(event, soon=self._may_wait(event))
+
+    def _may_wait(self, event: Event) -> bool:
+        """Return whether a decision may wait for more events: no process waits for what follows from this one."""
+        if isinstance(event, events.WorkerEnded):
+            return event.how == events.SUCCEEDED or self.ends
+        return isinstance(event, Left)
 
     def _reported(self, worker: int, report: Report) -> None:
         """Record a worker's report about itself."""
@@ -223,7 +231,6 @@ class Supervisor:
     def worker_over(self, worker: Worker) -> None:
         """Record that a worker has certainly ended and sends no more messages."""
         record, ends = worker.record, self.ends
-        worker.over.set()
         self.status.worker_ended(record.rank)
         self.service.process_ended(record.rank)
         # An elastic job's worker that the launcher ends has not failed; the decision gives the reason.
@@ -240,12 +247,16 @@ class Supervisor:
 
     def _decided(self, before: JobState, event: Event, actions: Sequence[Action]) -> None:
         state = self.state
+        # Only now: a successor decides again on the ends of workers that are not over, and must not miss any.
+        for worker in _ended(event):
+            if worker in self.workers.by_number:
+                self.workers.by_number[worker].over.set()
         if self._elastic:
             # At the end of a large job, many of these facts come within a moment.
-            later = isinstance(event, Left | events.WorkerEnded) and not actions
+            later = isinstance(event, _FAREWELLS) and not actions
             self.failover.decided(state, self.hosts.ready, later=later)
             if state.sites is not before.sites:
-                self._show_places()
+                self.status.changed()
         self.service.decided(state.roster)
         for action in actions:
             self._carry_out(action)
@@ -294,15 +305,6 @@ class Supervisor:
         await self.messages.world(world, seconds)
         self.history.world_begins(world, self.workers, at)
         self.failover.changes()  # A successor must know it as well.
-
-    def _show_places(self) -> None:
-        self.status.workers_placed(
-            [
-                (site.label, tuple(slot.worker for slot in site.slots if slot.worker is not None))
-                for site in self.state.sites
-                if site.phase == "ready"
-            ]
-        )
 
     def _end(self, action: events.EndJob) -> None:
         """End the job: all live processes get SIGTERM, and SIGKILL after the grace period."""
@@ -359,3 +361,10 @@ class Supervisor:
                 f"warning: the failover state cannot be written ({self.failover.trouble}); if this "
                 "launcher is killed now, the workers end with it"
             )
+
+
+def _ended(event: Event) -> list[int]:
+    """Return the workers whose ends an event reports."""
+    if isinstance(event, events.EndedTogether):
+        return [each.worker for each in event.ends]
+    return [event.worker] if isinstance(event, events.WorkerEnded) else []
