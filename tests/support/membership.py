@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from farandole.base.wire.rendezvous import Accused
 from farandole.control.roster.elastic import ElasticState, Limits, decide
 from farandole.control.roster.events import (
-    Accusation,
     Action,
     Announce,
     Event,
@@ -31,7 +31,7 @@ def world(*workers: int, least: int = 1, most: int = 4, reset_limit: int | None 
     return after(fresh, *(Joined(worker, f"at {worker}") for worker in workers))
 
 
-def again(worker: int, generation: int = 1, *, lost: tuple[Accusation, ...] = (), open: bool = True) -> Joined:
+def again(worker: int, generation: int = 1, *, lost: tuple[Accused, ...] = (), open: bool = True) -> Joined:
     """Return the join of a worker that was in a world."""
     return Joined(worker, f"at {worker}", generation=generation, trained=True, accused=lost, open=open)
 
@@ -45,12 +45,12 @@ def announced(actions: tuple[Action, ...]) -> tuple[int, ...]:
     return next((action.workers for action in actions if isinstance(action, Announce)), ())
 
 
-def dead(rank: int) -> tuple[Accusation, ...]:
-    return (Accusation(rank, "closed its connections", True),)
+def dead(rank: int) -> tuple[Accused, ...]:
+    return (Accused(rank, "closed its connections", True),)
 
 
-def silent(rank: int) -> tuple[Accusation, ...]:
-    return (Accusation(rank, "is silent", False),)
+def silent(rank: int) -> tuple[Accused, ...]:
+    return (Accused(rank, "is silent", False),)
 
 
 def stopped(worker: int) -> Suspected:
@@ -58,5 +58,5 @@ def stopped(worker: int) -> Suspected:
     return Suspected((worker,), "was stopped", stopped=True)
 
 
-def unreached(rank: int) -> tuple[Accusation, ...]:
-    return (Accusation(rank, "could not be reached", False, True),)
+def unreached(rank: int) -> tuple[Accused, ...]:
+    return (Accused(rank, "could not be reached", False, True),)

@@ -24,10 +24,9 @@ from typing import Any
 from played_engine import Engine, Fabric
 
 from farandole.base.settings.table import Settings
-from farandole.base.wire.rendezvous import Changed, NotWanted, RendezvousError, Revoked, World
+from farandole.base.wire.rendezvous import Accused, Changed, NotWanted, RendezvousError, Revoked, World
 from farandole.control.roster.elastic import ElasticState, Limits, decide
 from farandole.control.roster.events import (
-    Accusation,
     Announce,
     Drained,
     Event,
@@ -283,7 +282,7 @@ class Roster:
         worker = self._worker
         worker.pause()
         worker.answer = None
-        accusations = tuple(Accusation(each.rank, each.how, each.certain, each.forming) for each in accused)
+        accusations = tuple(Accused(each.rank, each.how, each.certain, each.forming) for each in accused)
         worker.job.happens(Joined(worker.number, contact, accused=accusations, **how))
         worker.pause(lambda: worker.answer is not None, "join")
         if isinstance(worker.answer, Exception):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from farandole.control.roster.events import Joined, Place, find_places
+from farandole.control.roster.events import Place, find_places
 
 
 class Placement(NamedTuple):
@@ -53,7 +53,7 @@ def find_node_places(nodes: Sequence[str]) -> tuple[Place, ...]:
     Args:
         nodes: the id of each worker's node, by rank.
     """
-    return find_places([Joined(rank, "", node, node) for rank, node in enumerate(nodes)])
+    return find_places([(node, node) for node in nodes])
 
 
 def devices_by_node(nodes: Sequence[str], devices: Sequence[Sequence[str]]) -> list[str]:

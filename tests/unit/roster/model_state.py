@@ -7,10 +7,10 @@ from collections.abc import Callable
 import msgspec
 from msgspec.structs import replace
 
+from farandole.base.wire.rendezvous import Accused
 from farandole.control.launcher.slots.job_state import JobState
 from farandole.control.roster.elastic import ElasticState
 from farandole.control.roster.events import (
-    Accusation,
     Failed,
     Joined,
     Left,
@@ -31,7 +31,7 @@ BETWEEN, MIDDLE, AHEAD = 0, 1, 2
 
 IN_WORLD = (FORMING, SHARING, STEPPING)
 
-Accused = tuple[Accusation, ...]
+Accusations = tuple[Accused, ...]
 Message = Joined | Left | Failed
 
 
@@ -63,7 +63,7 @@ class Worker(msgspec.Struct, frozen=True, gc=False):
     stopped: bool = False
     where: int = BETWEEN  # its position in its step when it joined
     change: int = 0  # the generation that it knows is to change
-    accused: Accused = ()  # the members that it lost when it abandoned its world
+    accused: Accusations = ()  # the members that it lost when it abandoned its world
     sent: tuple[Message, ...] = ()
     answers: tuple[object, ...] = ()
     connected: bool = True
@@ -113,7 +113,7 @@ def change(system: System, number: int, **fields: object) -> System:
     return replace(system, workers=tuple(workers))
 
 
-def accuse(rank: int, certain: bool = False, forming: bool = False, left: bool = False) -> Accusation:
+def accuse(rank: int, certain: bool = False, forming: bool = False, left: bool = False) -> Accused:
     """Return an accusation whose text depends only on its other fields."""
     how = "left" if left else "could not be reached" if forming else "died" if certain else "is silent"
-    return Accusation(rank, how, certain, forming, left)
+    return Accused(rank, how, certain, forming, left)

@@ -19,7 +19,7 @@ from model_state import (
     STARTING,
     STEPPING,
     WAITING,
-    Accused,
+    Accusations,
     Notice,
     Step,
     System,
@@ -173,7 +173,7 @@ def _worker_steps(system: System, worker: Worker) -> Iterator[Step]:
         yield from _breaks(system, worker)
 
 
-def _join(system: System, worker: Worker, *, arriving: bool = False, accused: Accused = ()) -> System:
+def _join(system: System, worker: Worker, *, arriving: bool = False, accused: Accusations = ()) -> System:
     if not worker.connected:
         return kill(system, worker.number)  # It gets an error, and ends with it.
     joined = Joined(
@@ -220,7 +220,7 @@ def _heed(system: System, worker: Worker, notice: Notice) -> System:
     return system
 
 
-def _abandon(system: System, worker: Worker, accused: Accused) -> System:
+def _abandon(system: System, worker: Worker, accused: Accusations) -> System:
     where = MIDDLE if worker.phase == STEPPING else worker.where
     where = where if worker.trained else BETWEEN
     system = _join(system, worker, accused=accused)
@@ -317,8 +317,8 @@ def _breaks(system: System, worker: Worker) -> Iterator[Step]:
         )
 
 
-def _losses(system: System, worker: Worker) -> set[Accused]:
-    losses: set[Accused] = set()
+def _losses(system: System, worker: Worker) -> set[Accusations]:
+    losses: set[Accusations] = set()
     forming = worker.phase == FORMING
     for rank, number in enumerate(worker.world.members):
         other = system.workers[number]

@@ -166,14 +166,14 @@ def test_planned_places_override_reported_hosts() -> None:
 
 
 def test_hosts_of_the_same_name_are_numbered() -> None:
-    joins = [Joined(rank, "", host, "localhost") for rank, host in enumerate(["x", "y", "x", "z"])]
-    assert [place.hostname for place in find_places(joins)] == [
+    hosts = [(host, "localhost") for host in ["x", "y", "x", "z"]]
+    assert [place.hostname for place in find_places(hosts)] == [
         "localhost",
         "localhost (2)",
         "localhost",
         "localhost (3)",
     ]
-    assert [place.local_size for place in find_places(joins)] == [2, 1, 2, 1]
+    assert [place.local_size for place in find_places(hosts)] == [2, 1, 2, 1]
 
 
 @pytest.mark.parametrize(

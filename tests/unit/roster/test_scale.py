@@ -12,10 +12,10 @@ import msgspec
 import pytest
 from tests.support.membership import again, announced, dead, silent, started, unreached, world
 
+from farandole.base.wire.rendezvous import Accused
 from farandole.control.roster import elastic, fixed
 from farandole.control.roster.decide import RosterState, decide
 from farandole.control.roster.events import (
-    Accusation,
     Action,
     Announce,
     Drained,
@@ -160,7 +160,7 @@ def test_fixed_job_decides_once_on_workers_that_join_together(strangers: int) ->
 
 def test_places_count_only_hosts_that_have_a_worker_of_the_local_rank() -> None:
     hosts = ["a", "b", "a", "c", "c", "c"]
-    places = find_places([Joined(number, "", host, "same") for number, host in enumerate(hosts)])
+    places = find_places([(host, "same") for host in hosts])
     assert [(each.local_rank, each.cross_rank, each.cross_size) for each in places] == [
         (0, 0, 3),
         (0, 1, 3),
@@ -217,7 +217,7 @@ def test_work_of_goodbyes_grows_linearly() -> None:
 
 def _work_after_a_loss(size: int, together: int) -> int:
     """Return the number of Python's operations until the next world, whose workers join so many at a time."""
-    lost = (Accusation(size // 2, "died", True),)
+    lost = (Accused(size // 2, "died", True),)
     joins = [again(worker, lost=lost) for worker in range(size) if worker != size // 2]
     groups = [JoinedTogether(tuple(joins[first : first + together])) for first in range(0, len(joins), together)]
     operations, _, actions = _work(_begun(size), [Finished(size // 2, "was killed", True), *groups])
@@ -271,7 +271,7 @@ def _random_job_and_joins(rng: random.Random) -> tuple[elastic.ElasticState, tup
     for happened in rng.sample(events, rng.randrange(len(events))):
         state, _, _ = elastic.decide(state, happened)
     workers = [worker for worker in range(12) if worker not in state.waiting]
-    kinds = [lambda rank: (), dead, silent, unreached, lambda rank: (Accusation(rank, "left", False, left=True),)]
+    kinds = [lambda rank: (), dead, silent, unreached, lambda rank: (Accused(rank, "left", False, left=True),)]
     joins = [
         Joined(
             worker,

@@ -12,6 +12,9 @@ Workers can also send each other messages outside of collectives: the roster rel
 payload, to workers that `Listen`, and drops it rather than wait for a worker that does not read. It is meant for
 messages that may be lost.
 
+A large job has thousands of joins and answers at once. They are immutable, so they are in no reference cycle, and the
+garbage collector need not look at them (`gc=False`).
+
 Errors:
 
     RendezvousError (RuntimeError)     the roster refused; `rank` is the rank that caused it, or None
@@ -83,7 +86,7 @@ class World(msgspec.Struct, frozen=True):
         return self.workers[rank] if self.workers else rank
 
 
-class Placed(msgspec.Struct, frozen=True, tag="world"):
+class Placed(msgspec.Struct, frozen=True, tag="world", gc=False):
     """The answer to a join: the place of one worker in a world, and the table that all workers of the world get.
 
     The table is encoded once for all that get it as a whole, and once for all that get its change.
@@ -140,7 +143,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     worker: int
 
 
-class Accused(msgspec.Struct, frozen=True):
+class Accused(msgspec.Struct, frozen=True, gc=False):
     """A worker's report that it has lost another member of its world."""
 
     rank: int
@@ -154,7 +157,7 @@ class Accused(msgspec.Struct, frozen=True):
     """Whether the lost member has left the world gracefully."""
 
 
-class Join(msgspec.Struct, frozen=True, tag="join"):
+class Join(msgspec.Struct, frozen=True, tag="join", gc=False):
     """Ask for a place in the next world. Answered by `Placed` or `RequestRefused`."""
 
     contact: str

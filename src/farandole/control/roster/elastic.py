@@ -31,7 +31,6 @@ import msgspec
 
 from farandole.control.roster.arrivals import START, too_late
 from farandole.control.roster.events import (
-    Accusation,
     Action,
     Announce,
     Continued,
@@ -234,16 +233,18 @@ def _only_waits(state: ElasticState, event: Joined, adding: dict[int, Joined]) -
         or worker in state.lost_workers
         or _why_not(state, worker)
         or (event.arriving and state.has_active and worker not in state.ranks)
-        or any(_is_news(state, other, each, adding) for other, each in accusations(state, event))
+        or _has_news(state, event, adding)
     )
 
 
-def _is_news(state: ElasticState, worker: int, accusation: Accusation, adding: dict[int, Joined]) -> bool:
-    """Return whether `_record_losses` would record a report about a worker."""
-    if accusation.forming or worker in state.waiting or worker in adding or not state.is_active(worker):
-        return False
-    known = worker in state.suspects and worker in state.lost_workers
-    return accusation.certain or accusation.left or not known
+def _has_news(state: ElasticState, event: Joined, adding: dict[int, Joined]) -> bool:
+    """Return whether `_record_losses` would record a report of a worker that joins."""
+    for worker, accusation in accusations(state, event):
+        if accusation.forming or worker in state.waiting or worker in adding or not state.is_active(worker):
+            continue
+        if accusation.certain or accusation.left or worker not in state.suspects or worker not in state.lost_workers:
+            return True
+    return False
 
 
 def _with_joins(state: ElasticState, joins: dict[int, Joined]) -> ElasticState:

@@ -1,4 +1,8 @@
-"""Events and actions of membership, and the places where workers run."""
+"""Events and actions of membership, and the places where workers run.
+
+A large job has thousands of places and joins. They are immutable, so they are in no reference cycle, and the garbage
+collector need not look at them (`gc=False`).
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,10 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from farandole.base.wire.rendezvous import Accused
 
-class Place(msgspec.Struct, frozen=True):
+
+class Place(msgspec.Struct, frozen=True, gc=False):
     """The host of a rank, and its local and cross ranks and sizes."""
 
     hostname: str
@@ -20,24 +26,10 @@ class Place(msgspec.Struct, frozen=True):
     cross_size: int
 
 
-class Accusation(msgspec.Struct, frozen=True):
-    """A worker's report that it has lost another member of its world."""
-
-    rank: int
-    how: str
-    """How it was lost, such as `closed its connections`."""
-    certain: bool
-    """Whether the lost member's process has ended; otherwise it is only silent."""
-    forming: bool = False
-    """Whether the two workers could not connect at all."""
-    left: bool = False
-    """Whether the lost member has left their world gracefully."""
-
-
 # --- events ------------------------------------------------------------------------------------------------------
 
 
-class Joined(msgspec.Struct, frozen=True):
+class Joined(msgspec.Struct, frozen=True, gc=False):
     """A worker asks to join the next world, and will do nothing more in its present one."""
 
     worker: int
@@ -50,7 +42,7 @@ class Joined(msgspec.Struct, frozen=True):
     """Number of the world that it was in or could not form; 0: none."""
     trained: bool = False
     """Whether it holds the job's state, so that others may get it from this worker."""
-    accused: tuple[Accusation, ...] = ()
+    accused: tuple[Accused, ...] = ()
     """The members that it lost in that world."""
     arriving: bool = False
     """Whether it only asks for a preview of the world, if there is one already."""
@@ -309,33 +301,32 @@ class End(msgspec.Struct, frozen=True):
 Action = Announce | Refuse | Show | Notify | Revoke | Evict | Hold | End
 
 
-def find_places(workers: Sequence[Joined]) -> tuple[Place, ...]:
-    """Return the place of each worker of a complete world, from the hosts that they reported when they joined.
+def find_places(hosts: Sequence[tuple[str, str]]) -> tuple[Place, ...]:
+    """Return the place of each worker of a complete world.
 
     Args:
-        workers: joins by rank.
+        hosts: the host of each worker, by rank: its identifier, equal for workers that share it, and its name.
 
     Returns:
         Places by rank.
 
     Example:
-        >>> joins = [Joined(0, "", "x1", "earth"), Joined(1, "", "x2", "mars"), Joined(2, "", "x1", "earth")]
-        >>> find_places(joins)[2]
+        >>> find_places([("x1", "earth"), ("x2", "mars"), ("x1", "earth")])[2]
         Place(hostname='earth', local_rank=1, local_size=2, cross_rank=0, cross_size=1)
     """
-    hosts: dict[str, list[Joined]] = {}
-    for joined in workers:
-        hosts.setdefault(joined.host, []).append(joined)
-    names = _distinct_names([members[0].hostname for members in hosts.values()])
+    ranks_on: dict[str, list[int]] = {}
+    for rank, (host, _) in enumerate(hosts):
+        ranks_on.setdefault(host, []).append(rank)
+    names = _distinct_names([hosts[there[0]][1] for there in ranks_on.values()])
     # The number of hosts that have a worker of each local rank.
-    across = Counter(local_rank for members in hosts.values() for local_rank in range(len(members)))
+    across = Counter(local_rank for there in ranks_on.values() for local_rank in range(len(there)))
     before: Counter[int] = Counter()
-    places = {}
-    for name, members in zip(names, hosts.values(), strict=True):
-        for local_rank, joined in enumerate(members):
-            places[joined.worker] = Place(name, local_rank, len(members), before[local_rank], across[local_rank])
+    places: dict[int, Place] = {}
+    for name, there in zip(names, ranks_on.values(), strict=True):
+        for local_rank, rank in enumerate(there):
+            places[rank] = Place(name, local_rank, len(there), before[local_rank], across[local_rank])
             before[local_rank] += 1
-    return tuple(places[joined.worker] for joined in workers)
+    return tuple(places[rank] for rank in range(len(hosts)))
 
 
 def _distinct_names(names: Sequence[str]) -> list[str]:

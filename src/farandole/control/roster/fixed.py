@@ -145,7 +145,9 @@ def _joined(state: FixedState, event: Joined) -> Decision:
     generation = state.generation + 1
     by_rank = [waiting[rank] for rank in range(state.size)]
     contacts = tuple(joined.contact for joined in by_rank)
-    places = tuple(place for place in state.places if place is not None) or find_places(by_rank)
+    places = tuple(place for place in state.places if place is not None) or find_places(
+        [(joined.host, joined.hostname) for joined in by_rank]
+    )
     next_state = msgspec.structs.replace(state, generation=generation, members=frozenset(range(state.size)), waiting={})
     why = f"rank {worker} joined; all {state.size} are here: generation {generation} begins"
     return next_state, (Announce(generation, contacts, places),), why

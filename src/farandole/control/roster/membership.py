@@ -9,7 +9,8 @@ from typing import TypeVar
 
 import msgspec
 
-from farandole.control.roster.events import Accusation, Action, Departure, Evict, Hold, Joined, Refuse, ranks, spans
+from farandole.base.wire.rendezvous import Accused
+from farandole.control.roster.events import Action, Departure, Evict, Hold, Joined, Refuse, ranks, spans
 
 MAJORITY_SECONDS = 30.0
 T = TypeVar("T")
@@ -174,7 +175,7 @@ def missing_at_least(state: ElasticState) -> int:
     return len(state.members) - out - len(state.suspects) - len(state.waiting)
 
 
-def accusations(state: ElasticState, event: Joined) -> Iterator[tuple[int, Accusation]]:
+def accusations(state: ElasticState, event: Joined) -> Iterator[tuple[int, Accused]]:
     """Yield the other members of the latest world whose loss a member reports, each with the report.
 
     Reports about older worlds are left out.

@@ -5,8 +5,6 @@ The rules and their reasons are in `farandole.control.roster.elastic`.
 
 from __future__ import annotations
 
-import msgspec
-
 from farandole.control.roster.arrivals import MANY, hold_for_arrivals
 from farandole.control.roster.events import Action, Announce, Departure, End, Hold, Joined, Notify, Refuse, find_places
 from farandole.control.roster.exclusion import workers_to_leave_out
@@ -164,23 +162,24 @@ def _cut_links(state: ElasticState, here: list[int]) -> set[frozenset[int]]:
     as cut if both workers report it; or if one of them does, the other could not form that world either, and no member
     is lost, which would explain the failure.
     """
-    joined, present = state.waiting, set(here)
-    complete = len(here) == len(state.members)
+    joined = state.waiting
     failed = {
         worker
         for worker in here
-        if joined[worker].generation == state.generation and any(each.forming for each in joined[worker].accused)
+        for each in joined[worker].accused
+        if each.forming and joined[worker].generation == state.generation
     }
     said = {
         (worker, other)
-        for worker in here
+        for worker in failed
         for other, accusation in accusations(state, joined[worker])
         if accusation.forming
     }
+    complete = len(here) == len(state.members)
     return {
         frozenset((worker, other))
         for worker, other in said
-        if other in present and ((complete and other in failed) or (other, worker) in said)
+        if (complete and other in failed) or (other, worker) in said
     }
 
 
@@ -247,9 +246,9 @@ def _announce(state: ElasticState, chosen: list[int]) -> Outcome:
         why = f"Horovod was shutdown because number of resets during elastic job exceeded limit: {limit}"
         return *end(state, why), why
     joined = state.waiting
-    joins = [_known_host(state, joined[worker]) for worker in chosen]
+    joins = [joined[worker] for worker in chosen]
     generation = state.generation + 1
-    places = find_places(joins)
+    places = find_places([_host_of(state, each) for each in joins])
     told = {worker: (place.hostname, place.local_rank) for worker, place in zip(chosen, places, strict=True)}
     action = Announce(
         generation,
@@ -287,10 +286,10 @@ def _finished(state: ElasticState) -> tuple[Departure, ...]:
     return tuple(Departure(rank, worker, "has finished") for rank, worker in ranks if worker in state.done)
 
 
-def _known_host(state: ElasticState, joined: Joined) -> Joined:
-    """Return the join with the launcher's name for the host, if there is one."""
+def _host_of(state: ElasticState, joined: Joined) -> tuple[str, str]:
+    """Return the identifier and the name of a worker's host: the launcher's name for it, if there is one."""
     name = state.hosts.get(joined.worker)
-    return joined if name is None else msgspec.structs.replace(joined, host=name, hostname=name)
+    return (joined.host, joined.hostname) if name is None else (name, name)
 
 
 # --- waiting, and ending --------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from farandole.base.wire.rendezvous import (
     Revoked,
 )
 from farandole.base.wire.world_table import WorldTable
-from farandole.control.roster.events import Accusation, Announce, Event, Failed, HoldsState, Joined, Leaves, Left, Show
+from farandole.control.roster.events import Announce, Event, Failed, HoldsState, Joined, Leaves, Left, Show
 from farandole.control.roster.membership import ElasticState
 
 
@@ -36,7 +36,6 @@ def event_of(worker: int, message: Join | Leave | Leaving | Failure | Holds) -> 
 
 def joined(worker: int, message: Join) -> Joined:
     """Return the event of a join."""
-    accused = tuple(Accusation(each.rank, each.how, each.certain, each.forming, each.left) for each in message.accused)
     return Joined(
         worker,
         message.contact,
@@ -44,7 +43,7 @@ def joined(worker: int, message: Join) -> Joined:
         message.hostname,
         message.generation,
         message.trained,
-        accused,
+        message.accused,
         message.arriving,
         message.open,
         message.timeout,

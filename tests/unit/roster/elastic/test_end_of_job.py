@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from membership import after, again, announced, newcomer, world
 
+from farandole.base.wire.rendezvous import Accused
 from farandole.control.roster.elastic import decide
 from farandole.control.roster.events import (
-    Accusation,
     Announce,
     Departure,
     End,
@@ -43,7 +43,7 @@ def test_announcement_names_workers_that_have_finished() -> None:
 
 @pytest.mark.parametrize("code", [0, 3])
 def test_worker_whose_goodbye_reached_only_peers_has_finished_if_it_exits_with_0(code: int) -> None:
-    said = (Accusation(1, "has shut down", True, left=True),)
+    said = (Accused(1, "has shut down", True, left=True),)
     state, actions, _ = decide(world(0, 1, 2), again(0, lost=said))
     assert not any(isinstance(action, Revoke) for action in actions), "the others have heard it too"
     state = after(state, again(2, lost=said), Left(1, 1))

@@ -32,7 +32,7 @@ from farandole.control.launcher.plan.model import (
 )
 from farandole.control.launcher.targets.local import local_command
 from farandole.control.launcher.targets.ssh import ssh_command
-from farandole.control.roster.events import Joined, Place, find_places
+from farandole.control.roster.events import Place, find_places
 from farandole.errors import SpecError
 
 
@@ -225,8 +225,7 @@ def _used(hosts: Sequence[Host], size: int) -> tuple[Host, ...]:
 
 
 def _places(used: Sequence[Host]) -> tuple[Place, ...]:
-    slots = [host for host in used for _ in range(host.slots or 0)]
-    return find_places([Joined(rank, "", _machine_of(host), host.label) for rank, host in enumerate(slots)])
+    return find_places([(_machine_of(host), host.label) for host in used for _ in range(host.slots or 0)])
 
 
 def _workers(used: Sequence[Host]) -> list[tuple[WorkerPlan, ...]]:
