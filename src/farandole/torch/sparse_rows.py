@@ -41,4 +41,8 @@ def unpack(rows: torch.Tensor, shape: Sequence[int], dtype: torch.dtype, sparse_
 
 def _bytes(tensor: torch.Tensor, rows: int) -> torch.Tensor:
     row = math.prod(tensor.shape[1:]) * tensor.element_size()
-    return tensor.flatten().view(torch.uint8).view(rows, row)
+    flat = tensor.flatten()
+    if flat.stride(0) != 1:
+        # A single element, whose stride PyTorch ignores everywhere but here.
+        flat = flat.clone(memory_format=torch.contiguous_format)
+    return flat.view(torch.uint8).view(rows, row)

@@ -26,3 +26,15 @@ def test_elements_of_one_index_become_one_row():
     rows = pack(twice)
     assert rows.shape == (2, 8 + 2 * 4)
     assert unpack(rows, (4, 2), torch.float32, 1).to_dense().tolist() == [[0, 0], [11, 22], [0, 0], [5, 6]]
+
+
+@pytest.mark.parametrize("sparse_dim", [1, 2])
+def test_several_elements_of_one_index_become_one_row(sparse_dim):
+    """Such as the gradient of an embedding for a batch of only padding: its one index has the stride of all three."""
+    dense = torch.zeros(4, 2)
+    dense[1, 0] = 6.0
+    indices = [[1, 1, 1], [0, 0, 0]][:sparse_dim]
+    values = [1.0, 2.0, 3.0] if sparse_dim == 2 else [[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]]
+    rows = pack(torch.sparse_coo_tensor(indices, values, (4, 2), check_invariants=True))
+    assert len(rows) == 1
+    assert torch.equal(unpack(rows, (4, 2), torch.float32, sparse_dim).to_dense(), dense)
