@@ -8,17 +8,22 @@ from dataclasses import replace
 import pytest
 from slot_jobs import Job, beginning, ended, said
 
+from farandole.control.launcher.slots.decide import decide
 from farandole.control.launcher.slots.failure_run import HEALTHY_SECONDS
 from farandole.control.launcher.slots.job_events import (
     FAILED,
+    KILLED,
     HostLost,
     HostNotReady,
     HostReady,
     HostsChanged,
     Progressed,
     SlotAction,
+    StartWorker,
+    WorkerEnded,
 )
 from farandole.control.launcher.slots.slot_rules import next_due
+from farandole.control.roster.events import HoldOver
 
 
 def fail_until(job: Job, seconds: float, healthy: tuple[int, ...] = ()) -> list[SlotAction]:
@@ -40,6 +45,25 @@ def test_job_whose_only_worker_always_dies_ends_after_the_elastic_timeout() -> N
     (why,) = ended(told)
     assert "failed again and again for 70 s (--elastic-timeout)" in why and "fewer than 1 worker" in why
     assert job.now == 1.0 + 70.0, "the time begins with the third failure"
+
+
+def test_job_that_ends_for_its_failures_does_not_say_that_it_waited_for_workers_as_long() -> None:
+    """The roster's wait for the minimum begins with the same failure, and its timer may expire first."""
+    state, now = beginning(1, 1, timeout=1.0), 0.0
+    for event in (HostsChanged((("h1", 1),)), HostReady("h1"), killed(0), killed(1)):
+        state, _, _ = decide(state, event, now)
+    waits, now = state.elastic_roster.hold, 1.0
+    state, actions, _ = decide(state, HoldOver(waits.kind), now)
+    assert StartWorker(2, "h1", 0) in actions and not ended(list(actions))
+    state, _, _ = decide(state, killed(2), now)
+    assert state.elastic_roster.hold == waits
+    _, actions, _ = decide(state, HoldOver(waits.kind), now + 1.0)
+    (why,) = ended(list(actions))
+    assert "failed again and again for 1 s (--elastic-timeout)" in why
+
+
+def killed(worker: int) -> WorkerEnded:
+    return WorkerEnded(worker, KILLED, "killed", "was killed by SIGKILL")
 
 
 def test_second_failure_in_a_row_says_nothing_of_an_end() -> None:

@@ -46,6 +46,7 @@ from farandole.control.roster.events import (
     Expected,
     Finished,
     FinishedTogether,
+    HoldOver,
     Leaves,
     Promised,
     Resized,
@@ -138,6 +139,10 @@ class _Deciding:
         elif isinstance(event, Resized):
             self._roster(event)
             self._slots(event)
+        elif isinstance(event, HoldOver):
+            # First what is due for the slots at the same time: a worker may start, or the job end for a better reason.
+            self._slots(Tick())
+            self._roster(event)
         elif isinstance(event, roster_events.Event):
             self._roster(event)
         else:
