@@ -66,6 +66,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "-np", "two", "true"], "-np two is not a number of workers"),
         (["run", "-np", "-1", "true"], "-1"),
         (["run", "-np", "0", "true"], "0 workers cannot be started"),
+        (["run", "-np", "1000001", "true"], "1000001 workers cannot be started\nhint: use at most 1000000"),
         (["run", "-np", "2", "--ship", "/nowhere", "true"], "--ship /nowhere is not a directory"),
         (["trace", "timeline.json"], "unknown action 'timeline.json'\nhint: farandole trace summary FILE"),
         (["run", "-np", "2", "-H", "", "true"], "the value of -H/--hosts is empty"),
@@ -103,6 +104,17 @@ def test_mistakes_are_reported_with_a_hint(
     assert captured.out == ""
     assert captured.err.startswith("error: ") and message in captured.err
     assert "\nhint: " in captured.err
+
+
+def test_a_variable_that_is_not_valid_is_reported_without_a_traceback(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FARANDOLE_TF1", "maybe")
+    assert main(["run", "-np", "1", "true"]) == 2
+    assert capsys.readouterr().err == (
+        "error: FARANDOLE_TF1 is 'maybe', but should be 0 or 1 (default: 0). Correct it or unset it.\n"
+        "hint: farandole config shows where the value comes from\n"
+    )
 
 
 def test_an_unknown_option_points_to_the_help_that_lists_them(capsys: pytest.CaptureFixture[str]) -> None:

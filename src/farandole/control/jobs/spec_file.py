@@ -23,7 +23,7 @@ def read_spec(path: Path, changes: Mapping[str, Any] | None = None) -> JobSpec:
         BadSpec: the file cannot be read, or is not a valid job; the message names the line.
     """
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise BadSpec(f"{path} cannot be read: {getattr(error, 'strerror', error)}", "check the path") from None
     return parse_spec(text, str(path), changes)

@@ -71,6 +71,12 @@ def test_host_files_of_all_kinds(tmp_path: Path) -> None:
     )
 
 
+def test_host_file_may_begin_with_a_byte_order_mark_and_end_lines_as_on_windows(tmp_path: Path) -> None:
+    file = tmp_path / "hosts"
+    file.write_bytes(b"\xef\xbb\xbfh1 slots=2\r\n\r\nh2:4\r\n")
+    assert read_host_file(file) == (Host("h1", 2), Host("h2", 4))
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [

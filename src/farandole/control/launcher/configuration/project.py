@@ -95,7 +95,7 @@ def read(path: Path) -> Project:
         SpecError: it cannot be read, or contains a table or a variable that is not known.
     """
     try:
-        tables = tomllib.loads(path.read_text())
+        tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SpecError(f"{path} cannot be read: {error}", "correct it, or move it away") from None
     if path.name == SHARED_NAME:

@@ -97,7 +97,7 @@ def read_host_file(path: Path) -> tuple[Host, ...]:
         SpecError: it cannot be read or lists no host, a line is malformed, or a host is listed twice.
     """
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable_host_file(path, error) from None
     hosts = parse_host_lines(text, str(path))

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 from farandole.control.agent.gpus import visible_gpus
 
+# Of workers in elastic jobs. Such a worker may itself start a job, which need not be elastic.
+_OF_ELASTIC_WORKERS = frozenset({"FARANDOLE_ELASTIC", "HOROVOD_ELASTIC", "FARANDOLE_WORKER"})
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -21,11 +24,12 @@ class Machine:
     """Number of GPUs that CUDA_VISIBLE_DEVICES leaves visible."""
     directory: str
     environment: Mapping[str, str]
+    """The variables that workers inherit."""
 
 
 def look() -> Machine:
     """Return the facts about this machine and this process."""
-    environment = dict(os.environ)
+    environment = {name: value for name, value in os.environ.items() if name not in _OF_ELASTIC_WORKERS}
     return Machine(
         hostname=socket.gethostname(),
         cores=len(os.sched_getaffinity(0)),

@@ -25,6 +25,7 @@ from farandole.control.launcher.output.console import OutputOptions
 from farandole.errors import SpecError
 
 HOST_TIMEOUT_SECONDS = 1.75
+MOST_WORKERS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,8 @@ class LaunchSpec:
             raise SpecError(
                 f"{self.num_proc!r} workers cannot be started", "use 1 or more for -np or num_proc, or -np auto"
             )
+        if self.num_proc is not None and self.num_proc > MOST_WORKERS:
+            raise SpecError(f"{self.num_proc} workers cannot be started", f"use at most {MOST_WORKERS}")
         if not 0.5 < self.host_timeout < math.inf:
             raise SpecError(
                 f"a host timeout of {self.host_timeout:g} s is too short",

@@ -14,6 +14,7 @@ from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.job.worker_settings import settings_environment
 from farandole.control.launcher.plan.model import LOOPBACK, UNKNOWN, Identity, Site, all_local
 from farandole.control.roster.events import Place
+from farandole.errors import SettingError, SpecError
 
 # Horovod's numbers under farandole's names, Horovod's own, and torch.distributed's.
 PLACE_PREFIXES = ("FARANDOLE_", "HOROVOD_")
@@ -49,10 +50,16 @@ def with_python_path(environment: dict[str, str], inherited: Mapping[str, str]) 
     Args:
         environment: the variables that every worker gets.
         inherited: the variables that workers inherit.
+
+    Raises:
+        SpecError: the variable that asks for it is not valid.
     """
     both = {**inherited, **environment}
-    if not is_asked_for(both):
-        return environment
+    try:
+        if not is_asked_for(both):
+            return environment
+    except SettingError as error:
+        raise SpecError(str(error), "farandole config shows where the value comes from") from None
     return {**environment, "PYTHONPATH": os.pathsep.join(filter(None, [START_FOLDER, both.get("PYTHONPATH")]))}
 
 
