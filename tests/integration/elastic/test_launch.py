@@ -410,6 +410,12 @@ def test_job_that_can_never_start_is_refused(start: Start) -> None:
     assert "the job needs 2 workers, and its hosts have only 1 slot" in job.said
 
 
+def test_job_with_a_variable_that_is_not_set_is_refused(start: Start) -> None:
+    job = start("-np", "1", "--min-np", "1", "-x", "SURELY_NOT_SET")
+    assert job.end() == 2
+    assert "-x SURELY_NOT_SET: this variable is not set" in job.said
+
+
 def test_spare_takes_over_and_does_not_delay_end_of_job(start: Start) -> None:
     job = start("-np", "2", "--min-np", "2", "--max-np", "2", "--spares", "1")
     first = job.world(1, 2)

@@ -230,6 +230,8 @@ class _ElasticLaunch:
                 if self._left is None:
                     raise
                 context.console.say(f"warning: hosts that join now get no code: {error.message}")
+        if self._left is None:
+            _check_plan(preparation)
         return preparation
 
     def _setup(self, preparation: Preparation, identity: Identity) -> HostSetup:
@@ -255,6 +257,15 @@ def _new_identity(spec: LaunchSpec) -> Identity:
 def _check_command(spec: LaunchSpec, machine: Machine) -> None:
     if not _spreads(spec):
         check_command(spec.command, machine.directory, machine.environment)
+
+
+def _check_plan(preparation: Preparation) -> None:
+    """Raise an error that the plans of all hosts would have, such as a variable that is not set.
+
+    Later, it would only make each host unusable, and the job would wait for hosts.
+    """
+    host = Host(LOOPBACK, 1)
+    preparation.for_host(host).plan(Identity(), {host.label: Site(local=False, cores=0)})
 
 
 def _spreads(spec: LaunchSpec) -> bool:
