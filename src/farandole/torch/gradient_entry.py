@@ -30,8 +30,6 @@ class GradientEntry(Entry):
         kind: the element type and shape of the view.
         references: the number of references to `in_view` while it is not a parameter's gradient: the attribute, the
             argument of the counting function, and those of the reduced gradients of the last step.
-        sent: the gradient that a backward pass has launched, and PyTorch's count of writes to it at that time, which
-            does not include those through `.data`; None before, and after the reduction.
         storage: PyTorch's object for the memory of `in_view`; None without one.
         owners: the number of PyTorch's objects that share this memory, if the user has none.
     """
@@ -44,7 +42,6 @@ class GradientEntry(Entry):
         "owners",
         "parameter",
         "references",
-        "sent",
         "sparse_as_dense",
         "sparse_dim",
         "storage",
@@ -60,7 +57,6 @@ class GradientEntry(Entry):
         self.address = 0
         self.kind = parameter.dtype, parameter.shape
         self.references = 2
-        self.sent: tuple[torch.Tensor, int] | None = None
         self.storage: torch.UntypedStorage | None = None
         self.owners = 0
 
@@ -189,19 +185,6 @@ class GradientEntry(Entry):
         # The user may have put another tensor there meanwhile.
         if self.parameter.grad is not self.in_view or self.sparse_dim is not None:
             self.store(self.in_view)
-
-    def note_sent(self) -> None:
-        gradient = self.parameter.grad
-        self.sent = None if gradient is None else (gradient, gradient._version)
-
-    def changed_since_sent(self) -> bool:
-        if self.sent is None:
-            return False
-        gradient, version = self.sent
-        return gradient._version != version
-
-    def forget_sent(self) -> None:
-        self.sent = None
 
     def lies_in_view(self, gradient: Any) -> bool:
         in_view = self.in_view

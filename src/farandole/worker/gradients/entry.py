@@ -116,18 +116,6 @@ class Entry(ABC):
     def take_back(self) -> None:
         """Make the reduced gradient in the view the gradient of the framework."""
 
-    def note_sent(self) -> None:
-        """Record the gradient as it is when a backward pass has launched it."""
-        return
-
-    def changed_since_sent(self) -> bool:
-        """Return whether the user has written to that gradient since `note_sent`, as far as the framework knows."""
-        return False
-
-    def forget_sent(self) -> None:
-        """Drop the record of `note_sent`."""
-        return
-
     @abstractmethod
     def lies_in_view(self, gradient: Any) -> bool:
         """Return whether a gradient (see `GradientFrontEnd.present`) is the view."""
@@ -251,4 +239,3 @@ class Bundle:
             entry.missing_passes = passes
             entry.absent = False
             entry.kept = None
-            entry.forget_sent()

@@ -30,7 +30,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from farandole.errors import FarandoleError, InvalidRequestError
+from farandole.errors import FarandoleError
 from farandole.worker.core.basics import current, session_if_any
 from farandole.worker.core.retry import Retry
 from farandole.worker.core.session import Session
@@ -51,14 +51,6 @@ TOO_MANY_PASSES = (
     "Gradients were computed more than backward_passes_per_step times before call to step(). "
     "Increase backward_passes_per_step to accumulate gradients locally over more passes."
 )
-
-
-def _changed_too_early(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return (
-        f"gradients were changed while they were being reduced: {names[0]}{more}. Call optimizer.synchronize() before "
-        "the code that clips or otherwise changes them, and put the step into `with optimizer.skip_synchronize():`."
-    )
 
 
 class GradientObserver(Protocol):
@@ -152,11 +144,9 @@ class Reducer:
 
         Raises:
             HorovodInternalError: a gradient could not be reduced; all others were waited for.
-            ValueError: the user has changed gradients since they were launched; all were waited for.
         """
         if not self._active():
             return
-        changed = [entry.name for bundle in self._bundles for entry in bundle.entries if entry.changed_since_sent()]
         if not steps:
             self._ballot.expect_changes()
         retry = self._context.step_retry if self._bundles else None
@@ -167,8 +157,6 @@ class Reducer:
                 self._finish_in_some_world(retry)
             finally:
                 self._reset()
-        if changed:
-            raise InvalidRequestError(_changed_too_early(changed))
         if self.observer is not None and not self.step_is_lost:
             self.observer.reduced(entry for bundle in self._bundles for entry in bundle.entries)
         self._watching.watch_trained()
@@ -202,7 +190,6 @@ class Reducer:
         if not self._active():
             return
         if entry.missing_passes == 0:
-            entry.forget_sent()  # This error says enough.
             raise AssertionError(TOO_MANY_PASSES)
         self._fired = True
         entry.missing_passes -= 1
@@ -218,8 +205,6 @@ class Reducer:
         else:
             with self._context.loss_left_to_finish():
                 self._launch(bundle)
-                for each in bundle.entries:
-                    each.note_sent()
                 self._ballot.cast_early()
                 self._queue.submit_in_time()
 
