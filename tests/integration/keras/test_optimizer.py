@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -107,7 +108,8 @@ def test_passes_are_counted_and_a_gradient_may_be_missing_in_them(world: World) 
     for counts, values, why in world.run(run):
         assert counts == [1, 2, 3]
         assert values == [[0.0] * 2, [-3.0] * 3, [-3.0] * 4]
-        assert "rank 0 sent a tensor of shape [0], but rank 1 sent a tensor of shape [3]" in why
+        # Two gradients differ, and TensorFlow reports the one whose error comes first.
+        assert re.search(r"rank 0 sent a tensor of shape \[(0|4)\], but rank 1 sent a tensor of shape \[(3|0)\]", why)
 
 
 def test_a_rank_without_any_gradient_is_an_error_on_all(world: World) -> None:
