@@ -66,6 +66,8 @@ FREE_MAPPINGS = 40
 FREE_RESIDENT = 24 << 10
 # That which listens to the roster is not there while another roster is sought.
 FREE_THREADS = 1
+# A connection may be opened or closed while they are counted. What is left open in each world soon exceeds this.
+FREE_DESCRIPTORS = 1
 # In the first worlds, much is done for the first time.
 FIRST_WORLDS = 3
 
@@ -429,7 +431,7 @@ def _growths(holdings: Sequence[Holdings]) -> list[str]:
         before = first.setdefault(now.size, now)
         if (
             len(now.threads) > len(before.threads) + FREE_THREADS
-            or now.descriptors > before.descriptors
+            or now.descriptors > before.descriptors + FREE_DESCRIPTORS
             or now.mappings > before.mappings + FREE_MAPPINGS
             or now.resident > before.resident + FREE_RESIDENT
         ):
