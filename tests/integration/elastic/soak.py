@@ -66,7 +66,8 @@ FREE_MAPPINGS = 40
 FREE_RESIDENT = 24 << 10
 # That which listens to the roster is not there while another roster is sought.
 FREE_THREADS = 1
-# A connection may be opened or closed while they are counted. What is left open in each world soon exceeds this.
+# A socket: just after a change of the roster, a worker has been seen with one more, and without it in its next world of
+# that size. What stays open in each world soon exceeds this.
 FREE_DESCRIPTORS = 1
 # In the first worlds, much is done for the first time.
 FIRST_WORLDS = 3
