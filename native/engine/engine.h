@@ -143,9 +143,9 @@ class Engine {
   void break_off(const transport::Cause& cause);
   void live();
   void wait_for_work();
-  void sleep_without_progress_lock();
-  // Sleeps until something signals, or at most until `until_ns`.
-  void sleep(std::vector<pollfd> polled, int64_t until_ns);
+  void sleep_without_progress_lock(int64_t alarm_ns);
+  // Sleeps until something signals, or at most until `sleeps_until_ns_`.
+  void sleep(std::vector<pollfd> polled);
   // Runs the callbacks; the caller does not hold the progress lock.
   void run_callbacks();
 
@@ -155,8 +155,11 @@ class Engine {
   void retake_progress();
   // False: the engine thread is needed.
   bool prepare_sleep_after_helping();
-  // Whether the sleeping engine thread would miss something that must wake it.
-  bool outgrew_sleep();
+  // Lets the engine thread, which sleeps, sleep on until something is due again: what was due first when it fell asleep
+  // is mostly done by now. False: it would miss something, and must be woken.
+  bool extend_sleep();
+  // When a sleep that begins now ends at the latest; `alarm_ns`: when something is due, or 0.
+  int64_t sleep_ends(int64_t alarm_ns) const;
 
   const EngineSettings settings_;
   device::Gpus gpus_;
@@ -179,12 +182,13 @@ class Engine {
 
   // The engine thread calls callbacks: it cannot take over from user threads that wait.
   std::atomic<bool> engine_calls_back_ = false;
+  // Until when the engine thread sleeps at most. Written with the progress lock, read without it.
+  std::atomic<int64_t> sleeps_until_ns_ = 0;
 
   // --- read and written with the progress lock only
   ProgressLock progress_lock_;
   std::exception_ptr failure_;    // the error that ended a user thread's turn; it ends the engine thread
   std::vector<pollfd> slept_on_;  // what the engine thread sleeps on
-  int64_t sleeps_until_ns_ = 0;   // and at most until when
   transport::PollHeuristic poll_heuristic_;
   std::unique_ptr<transport::FrameMultiplexer> frames_;
   // The agreement of the world that the engine is in, or was in last: others may still read what its backends have

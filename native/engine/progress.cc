@@ -102,7 +102,7 @@ Engine::Helped Engine::help(const Completions::Awaited& awaited, Progress progre
     }
     // The engine thread, which waits for the lock, checks everything, and may sleep while the fast path is used.
     is_demanded = progress_lock_.is_demanded();
-    something_left = !is_demanded && (is_stuck() || !prepare_sleep_after_helping() || outgrew_sleep());
+    something_left = !is_demanded && (is_stuck() || !prepare_sleep_after_helping() || !extend_sleep());
   } catch (...) {
     failure_ = std::current_exception();
   }
@@ -163,30 +163,36 @@ bool Engine::prepare_sleep_after_helping() {
   return false;
 }
 
-bool Engine::outgrew_sleep() {
-  const int64_t alarm_ns = agreement_->next_alarm();
-  if (alarm_ns != 0 && alarm_ns < sleeps_until_ns_) {
-    return true;
-  }
-  return !std::ranges::equal(frames_->awaited(), slept_on_, [](const pollfd& now, const pollfd& then) {
+bool Engine::extend_sleep() {
+  const int64_t until_ns = sleep_ends(agreement_->next_alarm());
+  const auto same = [](const pollfd& now, const pollfd& then) {
     return now.fd == then.fd && now.events == then.events;
-  });
+  };
+  if (until_ns < sleeps_until_ns_ || !std::ranges::equal(frames_->awaited(), slept_on_, same)) {
+    return false;
+  }
+  sleeps_until_ns_ = until_ns;
+  return true;
 }
 
-void Engine::sleep_without_progress_lock() {
+int64_t Engine::sleep_ends(int64_t alarm_ns) const {
+  const int64_t latest_ns = base::now_ns() + transport::FrameMultiplexer::kLongestSleepNs;
+  return alarm_ns == 0 ? latest_ns : std::min(alarm_ns, latest_ns);
+}
+
+void Engine::sleep_without_progress_lock(int64_t alarm_ns) {
   slept_on_ = frames_->awaited();
-  const int64_t until_ns = base::now_ns() + int64_t{frames_->sleep_ms()} * 1'000'000;
-  sleeps_until_ns_ = until_ns;
+  sleeps_until_ns_ = sleep_ends(alarm_ns);
   std::vector<pollfd> polled = slept_on_;
   release_progress();
-  sleep(std::move(polled), until_ns);
+  sleep(std::move(polled));
   retake_progress();
   recorder_.record_wake();
 }
 
-void Engine::sleep(std::vector<pollfd> polled, int64_t until_ns) {
+void Engine::sleep(std::vector<pollfd> polled) {
   for (;;) {
-    const int64_t left_ns = until_ns - base::now_ns();
+    const int64_t left_ns = sleeps_until_ns_ - base::now_ns();
     if (left_ns <= 0) {
       return;
     }

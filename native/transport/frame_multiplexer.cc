@@ -9,9 +9,6 @@
 namespace farandole::transport {
 namespace {
 
-// A sleep ends by a signal or by a socket. This bounds it all the same: should a signal ever be lost, it costs a
-// second instead of a hang.
-constexpr int kSleepMs = 1000;
 // How long an engine that notifies late polls for the answer before it notifies.
 constexpr int64_t kLateNs = 15'000;
 
@@ -172,15 +169,6 @@ void FrameMultiplexer::notify_late() noexcept {
   }
 }
 
-// Rounded up, so that the alarm's time has come when poll returns.
-int FrameMultiplexer::sleep_ms() const noexcept {
-  if (alarm_ns_ == 0) {
-    return kSleepMs;
-  }
-  const int64_t left_ms = (alarm_ns_ - base::now_ns() + 999'999) / 1'000'000;
-  return static_cast<int>(std::clamp<int64_t>(left_ms, 0, kSleepMs));
-}
-
 std::vector<pollfd> FrameMultiplexer::awaited() const {
   std::vector<pollfd> awaited = {{mesh_.doorbell().fd(), POLLIN, 0}};
   for (const LinkFrames* const link : without_mail_) {
@@ -198,7 +186,7 @@ bool FrameMultiplexer::has_sockets() const noexcept {
 void FrameMultiplexer::sleep() {
   std::vector<pollfd> polled = awaited();
   if (pause_ns_ <= 0) {
-    ::poll(polled.data(), polled.size(), sleep_ms());
+    ::poll(polled.data(), polled.size(), static_cast<int>(kLongestSleepNs / 1'000'000));
     return;
   }
   const FineTimers fine;

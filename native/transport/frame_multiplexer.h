@@ -144,17 +144,15 @@ class FrameMultiplexer {
   }
   // What ends the sleep of prepare_sleep(): the doorbell, and sockets.
   std::vector<pollfd> awaited() const;
-  // The longest sleep that misses no alarm.
-  int sleep_ms() const noexcept;
-
-  // wait() wakes up at this time, by the clock of base::now_ns(), if it sleeps then; 0: only when something happens.
-  void set_alarm(int64_t at_ns) noexcept { alarm_ns_ = at_ns; }
+  // A sleep ends by a signal or by a socket. This bounds it all the same: should a signal ever be lost, it costs a
+  // second instead of a hang.
+  static constexpr int64_t kLongestSleepNs = 1'000'000'000;
 
   // How wait() waits for sources that signal nothing: the sleep between two polls; 0: it polls all the time. `ready()`
   // sets it each time that it is called.
   void set_pause(int64_t pause_ns) noexcept { pause_ns_ = pause_ns; }
-  // For whose sequence wait() waits, for which `ready()` calls this each time; otherwise for anybody's. The sequences
-  // of others do not end its sleep.
+  // The rank whose sequence wait() waits for; the sequences of others do not end its sleep. `ready()` sets it each time
+  // that it is called; if it does not, wait() waits for any rank's.
   void set_awaited(int rank) noexcept { awaited_ = rank; }
 
  private:
@@ -198,7 +196,7 @@ class FrameMultiplexer {
              : doorbell.prepare_sleep(Sleep::kMidway, awaited);
     // What came between the last check and the beginning of the sleep sent no signal: check once more.
     if (!move() && !ready() && awaited_ == awaited && !mesh_.world_status().revoked()) {
-      in_place ? doorbell.sleep_in_place(int64_t{sleep_ms()} * 1'000'000) : sleep();
+      in_place ? doorbell.sleep_in_place(kLongestSleepNs) : sleep();
     }
     in_place ? doorbell.end_sleep_in_place() : doorbell.end_sleep();
   }
@@ -215,7 +213,6 @@ class FrameMultiplexer {
   bool has_news_ = true;  // for links with mail: something was queued or posted, or waits for room
   std::deque<Message> inbox_;
   int unnotified_ = -1;  // the peer that is still to be notified, if any
-  int64_t alarm_ns_ = 0;
   int64_t pause_ns_ = kSignalled;
   int awaited_ = Doorbell::kAnybody;
   PollHeuristic poll_heuristic_;  // for wait()

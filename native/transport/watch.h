@@ -5,8 +5,9 @@
 // and while the framework holds its own locks.
 //
 //  - A control channel that closes without a goodbye: that worker's process has ended. Certain, acts at once.
-//  - A worker of this host whose lifeline broke (see lifeline.h): the same, sooner. A tick later where that worker does
-//    not tell this one why its world has ended (see revocation_graph.h), because it may have ended for that reason.
+//  - A worker of this host whose lifeline broke (see lifeline.h): the same, sooner. A moment later where that worker
+//    does not tell this one why its world has ended (see revocation_graph.h), because it may have ended for that
+//    reason.
 //  - A neighbour (rank +-1, +-2, cyclically) that sent no heartbeat for the failure deadline: silent. The other
 //    channels are idle but for the kernel's keepalive probes, which end them when the other host does not answer.
 //  - The first cause, wherever it comes from, is passed on once, unchanged: in small worlds to all, in larger ones to

@@ -7,9 +7,10 @@
 namespace farandole::transport {
 namespace {
 
-constexpr int64_t kTickNs = 100'000'000;
-// A heartbeat must fit several times into the deadline, however short that is.
-constexpr int64_t kTicksInDeadline = 5;
+// Heartbeats fit many times into the deadline, however short that is. But each costs two threads a wake-up.
+constexpr int64_t kBeatsInDeadline = 10;
+// How long the cause may take to come from others when a process has certainly ended.
+constexpr int64_t kMostPatienceAfterDeathNs = 100'000'000;
 constexpr int kNeighbourDistance = 2;
 
 bool is_neighbour(int rank, int other, int size) {
@@ -22,7 +23,7 @@ WatchCore::WatchCore(int rank, int size, const std::vector<int>& peers, double d
     : rank_(rank),
       size_(size),
       deadline_ns_(std::max<int64_t>(static_cast<int64_t>(deadline_seconds * 1e9), 1'000'000)),
-      tick_ns_(std::min(kTickNs, deadline_ns_ / kTicksInDeadline)),
+      next_beat_ns_(now_ns),
       next_tick_ns_(now_ns) {
   for (const int peer : peers) {
     peers_.push_back({.rank = peer});
@@ -69,7 +70,11 @@ std::optional<Cause> WatchCore::die(int rank, int64_t now_ns) {
   if (tells_us(rank)) {
     return loss_of(rank, Sign::kClosed);
   }
-  add_suspect({.rank = rank, .sign = Sign::kClosed, .since_ns = now_ns, .patience_ns = tick_ns_, .has_died = true});
+  add_suspect({.rank = rank,
+               .sign = Sign::kClosed,
+               .since_ns = now_ns,
+               .patience_ns = std::min(kMostPatienceAfterDeathNs, deadline_ns_ / 5),
+               .has_died = true});
   return std::nullopt;
 }
 
@@ -92,10 +97,11 @@ void WatchCore::add_suspect(const Suspect& suspect) {
   } else if (!at->has_died) {
     at->sign = suspect.sign;
   }
+  next_tick_ns_ = std::min(next_tick_ns_, suspect.since_ns + suspect.patience_ns);
 }
 
 std::optional<Cause> WatchCore::loss_of(int rank, Sign sign) const {
-  if (left_ || state(rank).left) {
+  if (!may_be_lost(rank)) {
     return std::nullopt;
   }
   return Cause{.rank = rank, .sign = sign, .text = describe_loss(rank, sign)};
@@ -105,42 +111,52 @@ WatchCore::Tick WatchCore::tick(int64_t now_ns) {
   if (now_ns - next_tick_ns_ > deadline_ns_ / 2) {
     restart_clocks(now_ns);
   }
-  next_tick_ns_ = now_ns + tick_ns_;
-  if (over_) {
-    return {};
+  const bool beats = now_ns >= next_beat_ns_;
+  if (beats) {
+    next_beat_ns_ = now_ns + deadline_ns_ / kBeatsInDeadline;
   }
-  Tick tick{.cause = first_loss(now_ns), .beats = {}};
+  Tick tick{.cause = over_ ? std::nullopt : first_loss(now_ns), .beats = {}};
   for (const Neighbour& neighbour : neighbours_) {
-    if (!has_ended(neighbour.rank)) {
+    if (beats && !over_ && !has_ended(neighbour.rank)) {
       tick.beats.push_back(neighbour.rank);
     }
   }
+  next_tick_ns_ = next_due();
   return tick;
+}
+
+template <typename Visit>
+void WatchCore::for_each_pending_loss(const Visit& visit) const {
+  for (const Suspect& suspect : suspects_) {
+    if (may_be_lost(suspect.rank)) {
+      visit(suspect.rank, suspect.sign, suspect.since_ns + suspect.patience_ns);
+    }
+  }
+  for (const Neighbour& neighbour : neighbours_) {
+    if (may_be_lost(neighbour.rank)) {
+      visit(neighbour.rank, Sign::kSilent, neighbour.heard_ns + deadline_ns_);
+    }
+  }
 }
 
 // The suspicion about the lowest rank; if there are two signs for one rank, the end of its link, which says more than
 // silence.
 std::optional<Cause> WatchCore::first_loss(int64_t now_ns) const {
   std::optional<Cause> first;
-  const auto weigh = [&](int rank, Sign sign) {
-    if (first && first->rank <= rank) {
-      return;
+  for_each_pending_loss([&](int rank, Sign sign, int64_t due_ns) {
+    if (due_ns <= now_ns && (!first || rank < first->rank)) {
+      first = loss_of(rank, sign);
     }
-    if (auto cause = loss_of(rank, sign)) {
-      first = std::move(cause);
-    }
-  };
-  for (const Suspect& suspect : suspects_) {
-    if (now_ns - suspect.since_ns > suspect.patience_ns) {
-      weigh(suspect.rank, suspect.sign);
-    }
-  }
-  for (const Neighbour& neighbour : neighbours_) {
-    if (now_ns - neighbour.heard_ns > deadline_ns_) {
-      weigh(neighbour.rank, Sign::kSilent);
-    }
-  }
+  });
   return first;
+}
+
+int64_t WatchCore::next_due() const {
+  int64_t first_ns = next_beat_ns_;
+  if (!over_) {
+    for_each_pending_loss([&](int, Sign, int64_t due_ns) { first_ns = std::min(first_ns, due_ns); });
+  }
+  return first_ns;
 }
 
 // A tick that comes far too late: this machine or process was stopped, not the others. What they

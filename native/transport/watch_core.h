@@ -23,7 +23,7 @@ class WatchCore {
   WatchCore(int rank, int size, const std::vector<int>& peers, double deadline_seconds, int64_t now_ns);
 
   int64_t deadline_ns() const noexcept { return deadline_ns_; }
-  // When tick() is due.
+  // When tick() is due. A new suspicion may bring it forward.
   int64_t next_tick_ns() const noexcept { return next_tick_ns_; }
 
   // There is a control channel with one more.
@@ -36,14 +36,14 @@ class WatchCore {
   // tells this one nothing (revocation_graph.h), the world may have ended: then a revocation is on its way.
   std::optional<Cause> end(int rank, Sign sign, int64_t now_ns);
   // Its process has certainly ended, whatever its channel says. If that worker tells this one nothing, it may have
-  // ended because the world had ended before: the cause has a tick's time to come from others.
+  // ended because the world had ended before: the cause has a moment to come from others.
   std::optional<Cause> die(int rank, int64_t now_ns);
   // A data link to it has ended. Its control channel may still bring the reason.
   void suspect(int rank, Sign sign, int64_t now_ns);
 
   struct Tick {
     std::optional<Cause> cause;
-    std::vector<int> beats;  // the ranks to which a heartbeat is due
+    std::vector<int> beats;  // the ranks to which a heartbeat is sent now
   };
   Tick tick(int64_t now_ns);
 
@@ -95,16 +95,22 @@ class WatchCore {
   std::vector<int> connected(bool only_told) const;
   void add_suspect(const Suspect& suspect);
   std::optional<Cause> loss_of(int rank, Sign sign) const;
+  // Whether the end of this worker would be a loss.
+  bool may_be_lost(int rank) const noexcept { return !left_ && !state(rank).left; }
+  // When the loss of a worker that is suspected, or silent, is certain.
+  template <typename Visit>
+  void for_each_pending_loss(const Visit& visit) const;
   std::optional<Cause> first_loss(int64_t now_ns) const;
+  int64_t next_due() const;
   void restart_clocks(int64_t now_ns);
 
   const int rank_;
   const int size_;
   const int64_t deadline_ns_;
-  const int64_t tick_ns_;
   std::vector<PeerState> peers_;  // in ascending order of their ranks, as are the next
   std::vector<Neighbour> neighbours_;
   std::vector<Suspect> suspects_;
+  int64_t next_beat_ns_;
   int64_t next_tick_ns_;
   bool left_ = false;  // our goodbye was sent: nothing more is a loss
   bool over_ = false;  // the world has ended

@@ -252,6 +252,27 @@ TEST(Engine, RequestWithoutWaiterIsDone) {
   });
 }
 
+// While a user thread makes call after call, the engine thread has nothing to do.
+TEST(Engine, EngineThreadSleepsOnWhenCallsAreOverBeforeTheirAlarm) {
+  in_world(World::kShm, 8, {}, [](int, Engine& engine) {
+    const auto sum = [&engine](const std::string& name, float value) {
+      finish(engine, engine.submit({allreduce_request(name, Dtype::kF32, {1}, &value, &value)}, true).front());
+      return value;
+    };
+    // On a machine on which nothing runs for a while, a call takes longer than its alarm now and then.
+    for (int attempt = 0; attempt < 10; ++attempt) {
+      const uint64_t before = engine.stats().sleeps;
+      const auto end = base::Deadline::after_seconds(1.5);
+      while (sum("goes on", end.passed() ? 0 : 1) == 8) {
+      }
+      if (sum("was woken", engine.stats().sleeps > before + 1 ? 1 : 0) == 0) {
+        return;
+      }
+    }
+    FAIL() << "an engine thread woke up several times in each attempt";
+  });
+}
+
 TEST(Engine, TensorsInTheArenaAreReducedInPlace) {
   testing::Meshes meshes(World::kShm, 3);
   testing::on_all_ranks(3, [&](int rank) {

@@ -92,7 +92,7 @@ void StarAndMesh::begin_watch(int rank, int64_t now_ns) {
 
 void StarAndMesh::tick(int rank, int64_t now_ns) {
   Worker& self = worker(rank);
-  if (!self.hears() || self.watch->is_over()) {
+  if (!self.hears() || self.watch->is_over() || now_ns < self.watch->next_tick_ns()) {
     return;
   }
   const WatchCore::Tick tick = self.watch->tick(now_ns);
@@ -128,6 +128,8 @@ void StarAndMesh::see_end(int to, int from, int64_t now_ns) {
     see_end_during_setup(to, from, now_ns);
   } else if (const auto cause = worker(to).watch->end(from, Sign::kClosed, now_ns)) {
     end_world(to, *cause, now_ns);
+  } else {
+    network_.call_tick(to, worker(to).watch->next_tick_ns());
   }
 }
 
@@ -143,6 +145,8 @@ void StarAndMesh::see_death(int to, int from, int64_t now_ns) {
   if (mates(to).front() == from) {
     if (const auto cause = self.watch->die(from, now_ns)) {
       end_world(to, *cause, now_ns);
+    } else {
+      network_.call_tick(to, self.watch->next_tick_ns());
     }
   }
 }

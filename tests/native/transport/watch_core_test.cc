@@ -9,7 +9,8 @@ namespace {
 constexpr int64_t kMs = 1'000'000;
 constexpr double kDeadlineSeconds = 1.0;
 constexpr int64_t kDeadline = 1'000 * kMs;
-constexpr int64_t kTick = 100 * kMs;
+// How long a cause may take to come from others after a death.
+constexpr int64_t kMoment = 100 * kMs;
 
 ControlFrame heartbeat() { return ControlFrame(ControlKind::kHeartbeat); }
 ControlFrame goodbye() { return ControlFrame(ControlKind::kGoodbye); }
@@ -47,10 +48,24 @@ TEST(WatchCore, HeartbeatsGoToTwoNeighboursOnEachSide) {
   EXPECT_TRUE(beats(0, 1).empty());
 }
 
-TEST(WatchCore, HeartbeatFitsFiveTimesIntoShortDeadline) {
-  WatchCore core(0, 2, {1}, 0.05, 0);
+TEST(WatchCore, TenHeartbeatsFitIntoDeadlineHoweverLongItIs) {
+  for (const double deadline_seconds : {0.05, 1.0, 5.0, 60.0}) {
+    WatchCore core(0, 2, {1}, deadline_seconds, 0);
+    EXPECT_EQ(core.tick(0).beats, std::vector<int>{1});
+    EXPECT_EQ(core.next_tick_ns(), static_cast<int64_t>(deadline_seconds * 100 * kMs));
+  }
+}
+
+TEST(WatchCore, TickForSuspicionSendsNoHeartbeat) {
+  WatchCore core(0, 4, {1, 2, 3}, 5.0, 0);
   core.tick(0);
-  EXPECT_EQ(core.next_tick_ns(), 10 * kMs);
+  core.suspect(2, Sign::kClosed, 10 * kMs);
+  EXPECT_EQ(core.next_tick_ns(), 500 * kMs) << "half the deadline has passed long after the next heartbeat";
+  tick_until(core, 2'500 * kMs, {1, 2, 3});
+  ASSERT_EQ(core.next_tick_ns(), 2'510 * kMs);
+  const auto tick = core.tick(2'510 * kMs);
+  EXPECT_EQ(tick.cause->rank, 2);
+  EXPECT_TRUE(tick.beats.empty());
 }
 
 TEST(WatchCore, ClosedChannelIsLossUnlessGoodbyeCameBefore) {
@@ -66,8 +81,8 @@ TEST(WatchCore, ClosedChannelIsLossUnlessGoodbyeCameBefore) {
 
 TEST(WatchCore, SilentNeighbourIsLostAfterDeadlineAndNotBefore) {
   WatchCore core = linked_to_all(0, 8);
-  EXPECT_FALSE(tick_until(core, kDeadline, {1, 6, 7}));
-  const auto cause = tick_until(core, kDeadline + kTick, {1, 6, 7});
+  EXPECT_FALSE(tick_until(core, kDeadline - 1, {1, 6, 7}));
+  const auto cause = tick_until(core, kDeadline, {1, 6, 7});
   ASSERT_TRUE(cause);
   EXPECT_EQ(cause->rank, 2);
   EXPECT_EQ(cause->sign, Sign::kSilent);
@@ -91,8 +106,8 @@ TEST(WatchCore, LateTickBlamesNobodyForWhatIsNotReadYet) {
 TEST(WatchCore, EndedLinkIsOnlySuspiciousForHalfTheDeadline) {
   WatchCore core = linked_to_all(0, 4);
   core.suspect(2, Sign::kClosed, 0);
-  EXPECT_FALSE(tick_until(core, kDeadline / 2, {1, 2, 3}));
-  const auto cause = tick_until(core, kDeadline / 2 + kTick, {1, 2, 3});
+  EXPECT_FALSE(tick_until(core, kDeadline / 2 - 1, {1, 2, 3}));
+  const auto cause = tick_until(core, kDeadline / 2, {1, 2, 3});
   ASSERT_TRUE(cause);
   EXPECT_EQ(cause->rank, 2);
   EXPECT_EQ(cause->sign, Sign::kClosed);
@@ -102,7 +117,7 @@ TEST(WatchCore, SecondSuspicionKeepsTimeOfFirst) {
   WatchCore core = linked_to_all(0, 4);
   core.suspect(2, Sign::kClosed, 0);
   core.suspect(2, Sign::kBroken, kDeadline / 2);
-  const auto cause = tick_until(core, kDeadline / 2 + kTick, {1, 2, 3});
+  const auto cause = tick_until(core, kDeadline / 2, {1, 2, 3});
   ASSERT_TRUE(cause);
   EXPECT_EQ(cause->sign, Sign::kBroken);
 }
@@ -168,7 +183,7 @@ TEST(WatchCore, WorkerThatTellsUsNothingMayHaveLeftWorldThatHasEnded) {
   WatchCore core = linked_to_all(0, kLarge);
   EXPECT_FALSE(core.end(kTellsNothing, Sign::kClosed, 0));
   const Cause cause{.rank = 50, .sign = Sign::kClosed, .text = "lost"};
-  EXPECT_FALSE(tick_until(core, kDeadline, neighbours()));
+  EXPECT_FALSE(tick_until(core, kDeadline - 1, neighbours()));
   const auto outgoing = core.spread(*core.receive(kTells, revoke_frame(cause), kDeadline));
   ASSERT_TRUE(outgoing);
   EXPECT_EQ(outgoing->frame.rank, cause.rank);
@@ -178,8 +193,8 @@ TEST(WatchCore, WithoutWordClosedChannelIsSilenceAfterDeadline) {
   WatchCore core = linked_to_all(0, kLarge);
   core.suspect(kTellsNothing, Sign::kClosed, 0);  // its data link may be the first to end
   EXPECT_FALSE(core.end(kTellsNothing, Sign::kClosed, 0));
-  EXPECT_FALSE(tick_until(core, kDeadline, neighbours()));
-  const auto cause = tick_until(core, kDeadline + kTick, neighbours());
+  EXPECT_FALSE(tick_until(core, kDeadline - 1, neighbours()));
+  const auto cause = tick_until(core, kDeadline, neighbours());
   ASSERT_TRUE(cause);
   EXPECT_EQ(cause->rank, kTellsNothing);
   EXPECT_EQ(cause->sign, Sign::kSilent) << "it may have left, and live";
@@ -197,18 +212,18 @@ TEST(WatchCore, WorkerThatTellsUsNothingMayHaveDiedAfterEndOfWorld) {
   WatchCore core = linked_to_all(0, kLarge);
   EXPECT_FALSE(core.die(kTellsNothing, 0));
   const Cause cause{.rank = 50, .sign = Sign::kClosed, .text = "lost"};
-  const auto outgoing = core.spread(*core.receive(kTells, revoke_frame(cause), kTick / 2));
+  const auto outgoing = core.spread(*core.receive(kTells, revoke_frame(cause), kMoment / 2));
   ASSERT_TRUE(outgoing);
   EXPECT_EQ(outgoing->frame.rank, cause.rank);
 }
 
-TEST(WatchCore, WithoutRevocationDeathOfWorkerThatTellsUsNothingIsLossAfterTick) {
+TEST(WatchCore, WithoutRevocationDeathOfWorkerThatTellsUsNothingIsLossAfterMoment) {
   WatchCore core = linked_to_all(0, kLarge);
   core.suspect(kTellsNothing, Sign::kClosed, 0);  // its data link may be the first to end, or the last
   EXPECT_FALSE(core.die(kTellsNothing, 0));
   core.suspect(kTellsNothing, Sign::kClosed, 0);
-  EXPECT_FALSE(tick_until(core, kTick, neighbours()));
-  const auto cause = tick_until(core, 2 * kTick, neighbours());
+  EXPECT_FALSE(tick_until(core, kMoment - 1, neighbours()));
+  const auto cause = tick_until(core, kMoment, neighbours());
   ASSERT_TRUE(cause);
   EXPECT_EQ(cause->rank, kTellsNothing);
   EXPECT_EQ(cause->sign, Sign::kClosed);
