@@ -6,6 +6,7 @@ Importing this package imports no other module; its attributes are imported when
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -38,9 +39,20 @@ def __getattr__(name: str) -> Any:
     elif name in _HOMES:
         value = getattr(importlib.import_module(_HOMES[name]), name)
     else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_what_to_import(name)}")
     globals()[name] = value
     return value
+
+
+def _what_to_import(name: str) -> str:
+    if name.startswith("_"):
+        return ""
+    if importlib.util.find_spec(f"{__name__}.{name}") is not None:
+        return f": write `import {__name__}.{name}` first"
+    return (
+        ": functions for training, such as init(), are in the module of your framework, which is farandole.torch, "
+        ".tensorflow, .keras, .jax, .numpy or .mxnet: write, for example, `import farandole.torch as hvd`"
+    )
 
 
 def __dir__() -> list[str]:

@@ -126,7 +126,11 @@ def attribute(name: str) -> Any:
         return importlib.import_module("horovod.runner")
     if name == "run":
         return importlib.import_module("horovod.runner").run
-    raise AttributeError(f"module 'horovod' has no attribute {name!r}")
+    where = (
+        ": functions for training, such as init(), are in the module of your framework, which is horovod.torch, "
+        ".tensorflow, .keras, .tensorflow.keras or .mxnet: write, for example, `import horovod.torch as hvd`"
+    )
+    raise AttributeError(f"module 'horovod' has no attribute {name!r}{'' if name.startswith('_') else where}")
 
 
 def home_of(name: str) -> str | None:

@@ -8,6 +8,13 @@ Example:
     array([0., 1., 2.])
 """
 
+import importlib.util
+
+if importlib.util.find_spec("numpy") is None:
+    raise ModuleNotFoundError(
+        "farandole.numpy needs NumPy, which is not installed here. Run: pip install 'farandole[numpy]'", name="numpy"
+    )
+
 from farandole.errors import HorovodInternalError
 from farandole.numpy import functions as _functions
 from farandole.numpy.compression import Compression

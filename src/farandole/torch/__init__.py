@@ -8,7 +8,13 @@ Example:
 """
 
 import importlib
+import importlib.util
 from typing import TYPE_CHECKING, Any
+
+if importlib.util.find_spec("torch") is None:
+    raise ModuleNotFoundError(
+        "farandole.torch needs PyTorch, which is not installed here. Run: pip install 'farandole[torch]'", name="torch"
+    )
 
 from farandole.errors import HorovodInternalError
 from farandole.torch import portable as _portable  # noqa: F401  (registers how tensors are sent)

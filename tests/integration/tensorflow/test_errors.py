@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from worlds import Nursery, World, ship
 
 
@@ -124,17 +121,3 @@ def test_before_init_and_under_a_strategy_of_tensorflow(tensorflow_nursery: Nurs
     (sentence,) = said[3:]
     assert "cannot be used under tf.distribute's CollectiveAllReduceStrategy" in sentence, sentence
     assert "outside of the strategy's scope" in sentence
-
-
-@pytest.mark.parametrize(
-    ("front_end", "framework", "extra"), [("tensorflow", "TensorFlow", "tensorflow"), ("keras", "Keras", "keras")]
-)
-def test_a_framework_that_is_not_installed_is_a_sentence(front_end: str, framework: str, extra: str) -> None:
-    script = f"import sys; sys.modules['{front_end}'] = None; import farandole.{front_end}"
-    failed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
-    assert failed.returncode == 1
-    last = failed.stderr.splitlines()[-1]
-    assert last.startswith(
-        f"ModuleNotFoundError: farandole.{front_end} needs {framework}, which is not installed here."
-    )
-    assert f"pip install 'farandole[{extra}]'" in last
