@@ -107,6 +107,34 @@ if __name__ == "__main__":
 """
 
 
+PROGRAMS = """
+import json, os, subprocess, sys
+import numpy as np
+import farandole.numpy as hvd
+
+hvd.init()
+if os.environ.pop("TEST_CHILD", ""):
+    sys.exit("the child is in the world")
+own = [sys.executable, __file__]
+environment = {**os.environ, "TEST_CHILD": "1"}
+refused = subprocess.run(own, env=environment, capture_output=True, text=True, timeout=60)
+assert refused.returncode == 1, refused
+assert f"environment of the worker of rank {hvd.rank()}, process {os.getpid()}," in refused.stderr, refused.stderr
+assert hvd.allreduce(np.ones(1), op=hvd.Sum)[0] == 2
+print(json.dumps(hvd.rank()))
+"""
+
+LAUNCHED_WITHIN = """
+import json
+import farandole.numpy as hvd
+
+try:
+    hvd.init()
+except ValueError as error:
+    print(json.dumps(str(error)))
+"""
+
+
 def run(script: str, folder: Path, *options: str) -> list[object]:
     """Run a script on two workers, and return what each has printed as JSON, in rank order."""
     path = folder / "script.py"
@@ -134,3 +162,21 @@ def test_data_loaders_read_their_share(tmp_path: Path) -> None:
 
 def test_processes_of_a_keras_dataset_know_their_worker(tmp_path: Path) -> None:
     assert run(DATA, tmp_path) == [0, 1]
+
+
+@pytest.mark.parametrize("options", [(), ("--min-np", "1")], ids=["fixed", "elastic"])
+def test_programs_cannot_take_the_place_of_the_worker_that_starts_them(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    assert run(PROGRAMS, tmp_path, *options) == [0, 1]
+
+
+def test_torchrun_cannot_be_a_worker(tmp_path: Path) -> None:
+    """Nor any other launcher: the processes of each would take the place of one worker."""
+    script = tmp_path / "script.py"
+    script.write_text(LAUNCHED_WITHIN)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    command = [sys.executable, "-m", "farandole", "run", "-np", "2", *torchrun]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("`farandole run` has started torchrun as a worker, and torchrun this process") == 4

@@ -16,6 +16,9 @@ from pathlib import Path
 
 from farandole.errors import SettingError
 
+WITHIN_VARIABLE = "FARANDOLE_WITHIN"
+"""Set by agents for their workers: the names of the launchers whose variables they inherit, separated by commas."""
+
 # Largest number of processes between a worker and MPICH's helper, such as shells.
 _ANCESTORS = 16
 
@@ -50,11 +53,16 @@ class _Starter:
     hosts: str = ""
     """Variable with the number of hosts of the job."""
 
+    def has_marked(self, environment: Mapping[str, str]) -> bool:
+        """Return whether the launcher has started the process with that environment, or one above it."""
+        return any(environment.get(mark) for mark in self.marks)
 
+
+_HAND = _Starter("hand", ("FARANDOLE_RANK", "FARANDOLE_SIZE"), "FARANDOLE_RANK", "FARANDOLE_SIZE")
 _MPICH = _Starter("mpirun (MPICH)", ("MPI_LOCALRANKID",), "PMI_RANK", "PMI_SIZE", local_size="MPI_LOCALNRANKS")
 
 _STARTERS = (
-    _Starter("hand", ("FARANDOLE_RANK", "FARANDOLE_SIZE"), "FARANDOLE_RANK", "FARANDOLE_SIZE"),
+    _HAND,
     _Starter(
         "torchrun",
         ("TORCHELASTIC_RUN_ID",),
@@ -121,9 +129,29 @@ def find(
         True
     """
     for starter in _STARTERS:
-        if any(environment.get(mark) for mark in starter.marks):
+        if starter.has_marked(environment):
             return _read(starter, environment, ancestors or command_lines_above)
     return None
+
+
+def find_within(environment: Mapping[str, str]) -> ExternalPlacement | None:
+    """Return this process's place according to a launcher that was started by a worker; None: there is none.
+
+    Raises:
+        SettingError: one of that launcher's variables is missing or not valid.
+    """
+    if WITHIN_VARIABLE not in environment:
+        return None
+    around = environment[WITHIN_VARIABLE].split(",")
+    for starter in _STARTERS:
+        if starter is not _HAND and starter.name not in around and starter.has_marked(environment):
+            return _read(starter, environment, command_lines_above)
+    return None
+
+
+def launchers_around(environment: Mapping[str, str]) -> str:
+    """Return the value of `WITHIN_VARIABLE` for a worker that an agent starts with that environment."""
+    return ",".join(starter.name for starter in _STARTERS if starter is not _HAND and starter.has_marked(environment))
 
 
 def variables() -> list[str]:

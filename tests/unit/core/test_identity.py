@@ -95,6 +95,17 @@ def test_other_programs_know_nothing(publication: Publication) -> None:
     )
 
 
+def test_other_programs_cannot_enter_the_world_in_the_worker_s_place(publication: Publication) -> None:
+    publication.publish(identity_of(1))
+    code = (
+        "import os; from farandole.worker.core.identity import check_own_place\n"
+        "check_own_place({**os.environ, 'FARANDOLE_RANK': '0'})\n"
+        "check_own_place(os.environ)"
+    )
+    failed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert f"environment of the worker of rank 1, process {os.getpid()}" in failed.stderr.splitlines()[-1]
+
+
 def test_a_process_with_a_place_of_its_own_is_nobodys(
     publication: Publication, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,6 +55,17 @@ def test_our_launcher_wins_over_all_others() -> None:
     assert inside == JoinPlan(Settings.from_environment(settings))
 
 
+def test_a_launcher_that_a_worker_has_started_is_an_error() -> None:
+    settings = {**ROSTER, "FARANDOLE_JOB": "a", "FARANDOLE_RANK": "0", "FARANDOLE_SIZE": "2", **MPIRUN}
+    assert way({**settings, "FARANDOLE_WITHIN": "srun,mpirun (Open MPI)"}).found is None
+    assert (
+        way({**settings, "FARANDOLE_WITHIN": "", "OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"}).found
+        is None
+    )
+    with pytest.raises(SettingError, match=r"has started mpirun \(Open MPI\) as a worker, .* as rank 1 of 2"):
+        way({**settings, "FARANDOLE_WITHIN": "srun"})
+
+
 def test_a_roster_whose_server_tells_no_size_is_somebody_elses() -> None:
     assert way({**ROSTER, "FARANDOLE_RANK": "1"}).found is None
 

@@ -25,6 +25,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from farandole.base.external_launcher import WITHIN_VARIABLE, launchers_around
 from farandole.base.wire.utf8_mode import ensure_utf8
 from farandole.control.agent import host_facts, worker_error_file
 from farandole.control.agent.connectivity import ConnectListeners, ConnectRound
@@ -236,6 +237,7 @@ class Agent:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(of_slots(order.slot_numbers, gpus))
         if self._error_files is not None:
             environment.setdefault(worker_error_file.VARIABLE, self._error_files.path(order.rank))
+        environment[WITHIN_VARIABLE] = launchers_around(environment)
         return environment
 
     def _start(self, order: Start) -> None:

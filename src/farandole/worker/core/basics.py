@@ -20,7 +20,14 @@ from farandole.base.settings.values import LOG_LEVELS
 from farandole.base.wire.rendezvous import World
 from farandole.errors import EvictedError, InvalidRequestError, JobOverError
 from farandole.worker.core.group import ProcessSet, check_process_set, global_process_set
-from farandole.worker.core.identity import Identity, Publication, is_homogeneous_world, parentage, placement_in
+from farandole.worker.core.identity import (
+    Identity,
+    Publication,
+    check_own_place,
+    is_homogeneous_world,
+    parentage,
+    placement_in,
+)
 from farandole.worker.core.join import plan_join
 from farandole.worker.core.own_frames import hide_own_frames
 from farandole.worker.core.session import Session, check_distinct
@@ -64,8 +71,11 @@ class _Default:
                 _adopt_known(process_sets)
                 return
             self._placement = placement_in(os.environ)
+            plan = plan_join(Settings.from_environment(), os.environ)
+            if not plan.is_alone:
+                check_own_place(os.environ)
             try:
-                self.session = Session.open(plan_join(Settings.from_environment(), os.environ), process_sets)
+                self.session = Session.open(plan, process_sets)
             except EvictedError as error:
                 raise goodbye(error) from None
             if sys.excepthook != self._hook:

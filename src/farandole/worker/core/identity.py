@@ -9,7 +9,8 @@ disappears with the worker, and is read through /proc by processes of the same u
 Such a process knows the state at its start. In an elastic job, this does not change when the worker enters its next
 world.
 
-Other programs that a worker starts also get the variable, and ignore it: they may be workers of another world.
+Other programs that a worker starts also get the variable. They may be workers of another world, so they ignore it,
+unless they try to enter the worker's own world with the environment that they have inherited.
 """
 
 from __future__ import annotations
@@ -145,9 +146,30 @@ class Parentage:
         )
 
 
+def check_own_place(environment: Mapping[str, str]) -> None:
+    """Raise an error if this process would enter a world in the place of a worker that is in it, and has started it.
+
+    Raises:
+        InvalidRequestError: it would; the message says what to do.
+    """
+    worker = _published(environment)
+    if worker is not None:
+        raise InvalidRequestError(
+            f"this process, {os.getpid()}, has inherited the environment of the worker of rank {worker.world.rank}, "
+            f"process {worker.pid}, which is in the world already: a second process cannot enter it in the same place. "
+            "Call init() only in the worker, and give this process what it needs; or start it by "
+            "`farandole run -np 1`, as a job of its own."
+        )
+
+
 def _of_environment(environment: Mapping[str, str]) -> Identity | None:
+    return _published(environment) if _is_part_of_a_program() else None
+
+
+def _published(environment: Mapping[str, str]) -> Identity | None:
+    """Return the identity of the worker from which this process has inherited its environment, if it can be read."""
     pid, _, descriptor = environment.get(VARIABLE, "").partition(":")
-    if not (pid.isdecimal() and descriptor.isdecimal()) or int(pid) == os.getpid() or not _is_part_of_a_program():
+    if not (pid.isdecimal() and descriptor.isdecimal()) or int(pid) == os.getpid():
         return None
     try:
         identity = encoding.decode(Path(f"/proc/{pid}/fd/{descriptor}").read_bytes(), Identity)

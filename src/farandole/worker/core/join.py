@@ -64,6 +64,11 @@ class JoinPlan:
     found: ExternalPlacement | None = None
     """The job that another launcher started; None: farandole's launcher serves the roster, or none is needed."""
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether the worker enters a world of one, without a roster."""
+        return self.settings.roster is None and self.found is None
+
 
 class JoinedWorld(NamedTuple):
     """A worker's place, and the objects that it needs while it is there."""
@@ -86,6 +91,7 @@ def plan_join(settings: Settings, environment: Mapping[str, str]) -> JoinPlan:
     # The launcher that serves the roster gives the rank; the size counts only if it also names the job.
     placed = environment.get("FARANDOLE_RANK") and (settings.job or not environment.get("FARANDOLE_SIZE"))
     if settings.roster is not None and placed:
+        _check_no_launcher_within(environment)
         return JoinPlan(settings)
     found = external_launcher.find(environment)
     if found is None:
@@ -103,6 +109,18 @@ def plan_join(settings: Settings, environment: Mapping[str, str]) -> JoinPlan:
     _check_told_apart(settings, found)
     secret = settings.secret or job_secret(found.job_key)
     return JoinPlan(dataclasses.replace(settings, secret=secret), found)
+
+
+def _check_no_launcher_within(environment: Mapping[str, str]) -> None:
+    """Raise an error if `farandole run` has started another launcher, of whose workers this process is one."""
+    within = external_launcher.find_within(environment)
+    if within is not None and within.size > 1:
+        raise SettingError(
+            f"this process was started by two launchers: `farandole run` has started {within.starter} as a worker, and "
+            f"{within.starter} this process, as rank {within.rank} of {within.size}. Use one of the two: "
+            "`farandole run -np N python train.py` starts all workers by itself, and so does "
+            f"{within.starter} without `farandole run`."
+        )
 
 
 def _check_told_apart(settings: Settings, found: ExternalPlacement) -> None:
@@ -147,7 +165,7 @@ def join_world(way: JoinPlan, contact: str) -> JoinedWorld:
         StartError: they did not meet; the message says why and what to do.
         WorkerLostError: one of them will never join.
     """
-    if way.settings.roster is None and way.found is None:
+    if way.is_alone:
         return JoinedWorld(ALONE, None, None)
     try:
         if way.found is not None:
