@@ -22,7 +22,7 @@ import torch
 from farandole.torch.collectives import allreduce_call
 from farandole.torch.naming import Named, name_last_group
 from farandole.torch.no_compile import no_compile
-from farandole.torch.optimizer_state import same_containers
+from farandole.torch.optimizer_state import refuse_copy, same_containers
 from farandole.torch.parameters import parameters_digest
 from farandole.torch.step_count import count_step
 from farandole.worker.core.basics import current
@@ -92,6 +92,8 @@ class AdasumOptimizer(torch.optim.Optimizer):
     backward_passes_per_step: int
     # PyTorch's GradScaler then calls step() for overflowed gradients, too: the other ranks wait for this one's change.
     _step_supports_amp_scaling = True
+
+    __reduce_ex__ = refuse_copy
 
     def synchronize(self) -> None:
         """Do nothing: gradients are not reduced here, and `step()` waits for the deltas."""

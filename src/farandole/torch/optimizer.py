@@ -15,7 +15,7 @@ from farandole.torch.collectives import allreduce
 from farandole.torch.compression import Compression, Feedback, Recipe
 from farandole.torch.gradient_entry import GradientEntry
 from farandole.torch.naming import Named, can_be_trained, check_optimizer, name_last_group, parameter_names
-from farandole.torch.optimizer_state import same_containers
+from farandole.torch.optimizer_state import refuse_copy, same_containers
 from farandole.torch.parameters import BROADCAST_ADVICE, parameters_digest
 from farandole.torch.step_count import count_step
 from farandole.torch.tensor_gradients import GradientReducer, TensorGradients
@@ -29,6 +29,14 @@ from farandole.worker.gradients.reduce_options import ReduceOptions
 
 Wrapped = TypeVar("Wrapped", bound=torch.optim.Optimizer)
 """The class of a user's optimizer: the wrapper is an instance of a subclass."""
+
+# Why `zero_grad()` is refused, with one backward pass for each step and with several.
+_IN_FLIGHT = "The gradients are still being reduced; finish them first."
+_PASSES_LOST = (
+    "The gradients of the backward passes since the last step would be lost. After fewer than backward_passes_per_step "
+    "passes, such as at the end of an epoch, optimizer.step() uses those that there are, if all ranks call it. To "
+    "discard them, call optimizer.synchronize() first, on all ranks."
+)
 
 
 class Passes(Protocol):
@@ -59,6 +67,8 @@ class _Distributed(torch.optim.Optimizer):
     _synchronized: bool
     _should_synchronize: bool
     backward_passes_per_step: int
+
+    __reduce_ex__ = refuse_copy
 
     def synchronize(self) -> None:
         """Wait until all gradients are reduced. Parameters without a gradient here take part with zeros.
@@ -137,14 +147,14 @@ class _Distributed(torch.optim.Optimizer):
         """Clear the gradients; `set_to_none` as in PyTorch.
 
         Raises:
-            AssertionError: gradients are being reduced.
+            AssertionError: gradients are being reduced, or those of backward passes since the last step would be lost.
         """
         if self.passes is not None and self.passes.holds:
             return
         if self._pending:
             raise AssertionError(
                 "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
-                "optimizer.synchronize(). The gradients are still being reduced; finish them first."
+                f"optimizer.synchronize(). {_IN_FLIGHT if self.backward_passes_per_step == 1 else _PASSES_LOST}"
             )
         super().zero_grad(*args, **kwargs)
 

@@ -195,6 +195,20 @@ def load_in_place(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> No
         hook.remove()
 
 
+def refuse_copy(optimizer: torch.optim.Optimizer, _protocol: object) -> Any:
+    """Raise an error in the place of `__reduce_ex__`, which `copy` and `pickle` call.
+
+    Raises:
+        InvalidRequestError: always. A copy would have neither the hooks of its parameters nor the class, which is made
+            when the optimizer is wrapped.
+    """
+    raise InvalidRequestError(
+        "a DistributedOptimizer cannot be copied or pickled, because it belongs to the parameters whose gradients it "
+        "reduces. Copy or save its state_dict(). For a copy of the model, wrap another optimizer of the copy's "
+        "parameters, and load the state into it by load_state_dict()."
+    )
+
+
 @contextmanager
 def same_containers(optimizer: torch.optim.Optimizer) -> Iterator[None]:
     """Keep the group and state objects of an optimizer that loads a state dict: PyTorch's loader replaces them.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import warnings
 
+import cloudpickle
 import numpy as np
 import pytest
 import torch
@@ -119,6 +122,53 @@ def test_wrong_order_of_calls(worlds):
         optimizer.zero_grad()
         model(torch.ones(1, 6)).sum().backward()
         optimizer.step()
+
+    worlds.run(2, body)
+
+
+@pytest.mark.parametrize("discards", [False, True])
+def test_fewer_passes_than_a_step_has(worlds, discards):
+    """They cannot be cleared by mistake; a step uses them, and after synchronize() they may be cleared."""
+
+    def body():
+        model = torch.nn.Linear(2, 1, bias=False)
+        with torch.no_grad():
+            model.weight.zero_()
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters(), backward_passes_per_step=3
+        )
+
+        def passes(count):
+            for _ in range(count):
+                model(torch.full((1, 2), hvd.rank() + 1.0)).sum().backward()
+
+        passes(2)
+        with pytest.raises(AssertionError, match=r"optimizer.synchronize\(\)\. The gradients of the backward"):
+            optimizer.zero_grad()
+        if discards:
+            optimizer.synchronize()
+        else:
+            optimizer.step()
+        optimizer.zero_grad()
+        passes(3)
+        optimizer.step()
+        return model.weight.detach().tolist()
+
+    expected = -1.5 * (3 if discards else 5)
+    assert worlds.run(2, body) == [[[expected] * 2]] * 2
+
+
+@pytest.mark.parametrize("op", [hvd.Average, hvd.Adasum])
+def test_an_optimizer_cannot_be_copied(worlds, op):
+    def body():
+        model = make_model()
+        optimizer = hvd.DistributedOptimizer(make_optimizer(model), model.named_parameters(), op=op)
+        for way in (copy.copy, copy.deepcopy, pickle.dumps, cloudpickle.dumps):
+            with pytest.raises(ValueError, match=r"cannot be copied or pickled, .* Copy or save its state_dict\(\)\."):
+                way(optimizer)
+        twin = copy.deepcopy(model)
+        again = hvd.DistributedOptimizer(make_optimizer(twin), twin.named_parameters(), op=op)
+        again.load_state_dict(copy.deepcopy(optimizer.state_dict()))
 
     worlds.run(2, body)
 
