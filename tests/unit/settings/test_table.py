@@ -123,6 +123,8 @@ def test_silence_limit_is_longer_in_jobs_of_fixed_size():
         ("FARANDOLE_START_TIMEOUT", "-1", "a number of seconds above 0 (default: 30)"),
         ("FARANDOLE_START_TIMEOUT", "1e12", "a number of seconds above 0, at most 1000000000 (default: 30)"),
         ("HOROVOD_STALL_CHECK_TIME_SECONDS", "inf", "a number of seconds, at most 1000000000 (default: 60)"),
+        ("FARANDOLE_ARENA_BYTES", "1", "0 or a number of bytes, at least 8192 (default: 0)"),
+        ("FARANDOLE_ARENA_BYTES", str(1 << 48), "at least 8192, at most 140737488355328 (default: 0)"),
         ("FARANDOLE_FUSION_THRESHOLD", str(1 << 63), "a number of bytes, at most 9223372036854775807"),
         ("FARANDOLE_CHECK_PARAMETERS", str(1 << 70), "a number of steps"),
         ("FARANDOLE_ELASTIC_STATE_AT_ONCE", str(1 << 70), "a number of bytes"),

@@ -174,7 +174,9 @@ class Settings:
     """Use one algorithm for all collectives, for tests and measurements. `auto` chooses the best one."""
     host_key: str = setting("", values.text, "any text", engine=True)
     """Workers with different keys never share memory. Others do if they are in one network namespace of one machine."""
-    arena_bytes: int = setting(0, values.count, "a number of bytes", unset="64 GiB", engine=True)
+    arena_bytes: int = setting(
+        0, values.arena_size, f"0 or a number of bytes, at least {values.LEAST_ARENA}", unset="64 GiB", engine=True
+    )
     """Address space of the memory that workers of a host share; 0 is the default."""
     staging_bytes: int = setting(0, values.count, "a number of bytes", unset="8 MiB", engine=True)
     """Part of this memory that is used to copy tensors from ordinary memory; 0 is the default."""

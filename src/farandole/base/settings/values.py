@@ -20,6 +20,9 @@ MOST = (1 << 63) - 1
 MOST_SMALL = (1 << 31) - 1
 # About 30 years. The clocks of sockets and of the engine overflow at about ten times as much.
 MOST_SECONDS = 1_000_000_000
+# The sizes of an arena that the engine accepts: its first pages, and the address space of a process.
+LEAST_ARENA = 2 * 4096
+MOST_ARENA = 1 << 47
 
 
 class TooLarge(ValueError):
@@ -38,6 +41,16 @@ def count(value: str) -> int:
         raise ValueError("a number that is not negative")
     if number > MOST:
         raise TooLarge(f"at most {MOST}")
+    return number
+
+
+def arena_size(value: str) -> int:
+    """Parse the size of an arena in bytes; 0 is the default."""
+    number = count(value)
+    if 0 < number < LEAST_ARENA:
+        raise ValueError(f"at least {LEAST_ARENA}")
+    if number > MOST_ARENA:
+        raise TooLarge(f"at most {MOST_ARENA}")
     return number
 
 

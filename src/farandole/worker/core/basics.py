@@ -9,7 +9,8 @@ import atexit
 import os
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -18,7 +19,13 @@ import msgspec
 from farandole.base.settings.table import Settings
 from farandole.base.settings.values import LOG_LEVELS
 from farandole.base.wire.rendezvous import World
-from farandole.errors import EvictedError, InvalidRequestError, JobOverError
+from farandole.errors import (
+    EvictedError,
+    InvalidRequestError,
+    JobOverError,
+    NotInitializedError,
+    ShutDownError,
+)
 from farandole.worker.core.group import ProcessSet, check_process_set, global_process_set
 from farandole.worker.core.identity import (
     Identity,
@@ -32,6 +39,11 @@ from farandole.worker.core.join import plan_join
 from farandole.worker.core.own_frames import hide_own_frames
 from farandole.worker.core.session import Session, check_distinct
 from farandole.worker.core.worlds import goodbye
+
+ExceptHook = Callable[[type[BaseException], BaseException, TracebackType | None], object]
+
+# Seconds by which the ranks of a job may reach the end of the program one after another.
+_EXIT_SECONDS = 2.0
 
 
 class Companion(Protocol):
@@ -59,7 +71,9 @@ class _Default:
         self._placement: tuple[str, ...] = ()
         self.companions: list[Companion] = []
         self.lock = threading.RLock()
-        self._earlier_hook = sys.__excepthook__
+        self._hook: partial[None] | None = None
+        self._hook_of_threads: partial[None] | None = None
+        self._exiting = threading.Event()
 
     def open(self, process_sets: Sequence[ProcessSet]) -> None:
         with self.lock:
@@ -78,9 +92,8 @@ class _Default:
                 self.session = Session.open(plan, process_sets)
             except EvictedError as error:
                 raise goodbye(error) from None
-            if sys.excepthook != self._hook:
-                self._earlier_hook, sys.excepthook = sys.excepthook, self._hook
-            atexit.register(self.close)
+            self._install_hooks()
+            atexit.register(self._close_at_exit)
             self.publish()
             for companion in self.companions:
                 companion.opened(self.session)
@@ -120,15 +133,19 @@ class _Default:
                 _leave_worker()
                 return
             self._publication.withdraw()
-            atexit.unregister(self.close)
+            atexit.unregister(self._close_at_exit)
             # Another hook may have been installed over this one, which then remains below it and does nothing.
-            if sys.excepthook == self._hook:
-                sys.excepthook = self._earlier_hook
+            if self._hook is not None and sys.excepthook is self._hook:
+                (sys.excepthook,) = self._hook.args
             for companion in self.companions:
                 companion.closing(session)
             session.close()
             for companion in self.companions:
                 companion.closed()
+
+    def _close_at_exit(self) -> None:
+        self._exiting.set()
+        self.close()
 
     def forget(self) -> None:
         """In a forked child, drop all of the session but its facts about the world: the rest belongs to the parent."""
@@ -142,7 +159,17 @@ class _Default:
         for companion in self.companions:
             companion.forgotten()
 
-    def _hook(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    def _install_hooks(self) -> None:
+        if sys.excepthook is not self._hook:
+            # A new one: the last one may be below another hook, and would call itself through it.
+            self._hook = sys.excepthook = partial(self._report, sys.excepthook)
+        if self._hook_of_threads is None:
+            self._hook_of_threads = threading.excepthook = partial(self._report_of_thread, threading.excepthook)
+
+    def _report(
+        self, earlier: ExceptHook, kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        """Notify the launcher and all workers of the error that ends this worker, and show it."""
         try:
             if self.session is not None:
                 if self.session.settings.log_level != LOG_LEVELS["debug"]:
@@ -153,7 +180,19 @@ class _Default:
                 # This worker is not the reason, and the launcher has reported it.
                 print(f"farandole: this worker ends with its job: {error}", file=sys.stderr, flush=True)
             else:
-                self._earlier_hook(kind, error, error.__traceback__ or trace)
+                earlier(kind, error, error.__traceback__ or trace)
+
+    def _report_of_thread(
+        self, earlier: Callable[[threading.ExceptHookArgs], object], end: threading.ExceptHookArgs
+    ) -> None:
+        """Show the error that ends a thread, unless the end of the program has broken a daemon thread's collective.
+
+        Another rank's end breaks it, too, and may come a moment before this one's.
+        """
+        is_broken = isinstance(end.exc_value, (ShutDownError, NotInitializedError))
+        if is_broken and end.thread is not None and end.thread.daemon and self._exiting.wait(_EXIT_SECONDS):
+            return
+        earlier(end)
 
 
 _default = _Default()
