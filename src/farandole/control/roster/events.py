@@ -207,6 +207,12 @@ Event = (
 # --- actions -----------------------------------------------------------------------------------------------------
 
 
+HAS_FINISHED = "has finished"
+HAS_LEFT = "has left"
+"""Said of a worker that has left gracefully, whose process has not ended: its exit code will show if it has
+finished."""
+
+
 class Departure(msgspec.Struct, frozen=True):
     """The loss of a member of a world."""
 

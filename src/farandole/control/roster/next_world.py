@@ -6,7 +6,19 @@ The rules and their reasons are in `farandole.control.roster.elastic`.
 from __future__ import annotations
 
 from farandole.control.roster.arrivals import MANY, hold_for_arrivals
-from farandole.control.roster.events import Action, Announce, Departure, End, Hold, Joined, Notify, Refuse, find_places
+from farandole.control.roster.events import (
+    HAS_FINISHED,
+    HAS_LEFT,
+    Action,
+    Announce,
+    Departure,
+    End,
+    Hold,
+    Joined,
+    Notify,
+    Refuse,
+    find_places,
+)
 from farandole.control.roster.exclusion import workers_to_leave_out
 from farandole.control.roster.membership import (
     ElasticState,
@@ -282,8 +294,11 @@ def _announce(state: ElasticState, chosen: list[int]) -> Outcome:
 
 
 def _finished(state: ElasticState) -> tuple[Departure, ...]:
-    ranks = enumerate(state.members)
-    return tuple(Departure(rank, worker, "has finished") for rank, worker in ranks if worker in state.done)
+    return tuple(
+        Departure(rank, worker, HAS_LEFT if worker in state.exiting else HAS_FINISHED)
+        for rank, worker in enumerate(state.members)
+        if worker in state.done
+    )
 
 
 def _host_of(state: ElasticState, joined: Joined) -> tuple[str, str]:

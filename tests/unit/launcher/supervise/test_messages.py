@@ -130,6 +130,11 @@ def test_finished_worker_is_reported_with_consequences() -> None:
         "1 worker goes on as generation 2 (50 ms)"
     )
     assert "; 2 more have finished; no worker" in told(changed(2, (4,), (0,), (), 0.05, finished))
+    left = Departure(1, 5, "has left")
+    assert "(worker 5 on h1) has left; no worker is started any more unless it fails; 1 worker" in told(
+        changed(2, (4,), (0,), (), 0.05, (left,))
+    )
+    assert "started any more unless one of them fails;" in told(changed(2, (4,), (0,), (), 0.05, (left, *finished[1:])))
 
 
 def test_reasons_of_other_workers_are_shortened() -> None:

@@ -35,10 +35,12 @@ def test_newcomers_are_refused_once_workers_have_finished() -> None:
 
 
 def test_announcement_names_workers_that_have_finished() -> None:
-    _, actions, _ = decide(after(world(0, 1), Left(1, 1)), again(0))
-    (announce,) = [action for action in actions if isinstance(action, Announce)]
-    assert (announce.workers, announce.lost) == ((0,), ())
-    assert announce.finished == (Departure(1, 1, "has finished"),)
+    state = after(world(0, 1), Left(1, 1))
+    for ends, how in ((), "has left"), ((exited(1, 0),), "has finished"):
+        _, actions, _ = decide(after(state, *ends), again(0))
+        (announce,) = [action for action in actions if isinstance(action, Announce)]
+        assert (announce.workers, announce.lost) == ((0,), ())
+        assert announce.finished == (Departure(1, 1, how),)
 
 
 @pytest.mark.parametrize("code", [0, 3])

@@ -11,7 +11,7 @@ from farandole.control.launcher.output.console import Console
 from farandole.control.launcher.slots.job_state import JobState
 from farandole.control.launcher.slots.phrases import named
 from farandole.control.launcher.supervise.workers import Worker, Workers
-from farandole.control.roster.events import Announce, Departure, Hold
+from farandole.control.roster.events import HAS_LEFT, Announce, Departure, Hold
 
 MOST_NAMED = 3
 # Seconds to wait for the line about the next world, which also reports workers that have ended.
@@ -159,7 +159,7 @@ def world_message(
     finished = [
         f"rank {each.rank} (worker {each.worker} on {where(each.worker)}) {each.how}" for each in world.finished
     ]
-    done = [*_shortened(finished, "have finished"), "no worker is started any more"] if finished else []
+    done = [*_shortened(finished, "have finished"), _no_more_workers(world.finished)] if finished else []
     newcomers = [rank for rank, before in enumerate(world.previous) if before < 0]
     first = world.generation == 1
     joined = [] if first else [_joins(world.workers, newcomers, where)] if newcomers else []
@@ -168,6 +168,12 @@ def world_message(
     go_on = "went on" if over else "goes on" if size == 1 else "go on"
     what = f"{count(size, 'worker')} {begin if first else go_on} as generation {world.generation}"
     return f"farandole: {'; '.join([*_shortened(lost, 'were lost'), *done, *joined, what])} ({duration(seconds)})"
+
+
+def _no_more_workers(finished: Sequence[Departure]) -> str:
+    open_ends = [each for each in finished if each.how == HAS_LEFT]
+    unless = f" unless {'it' if len(finished) == 1 else 'one of them'} fails" if open_ends else ""
+    return f"no worker is started any more{unless}"
 
 
 def how_in_words(how: str) -> str:
