@@ -42,6 +42,17 @@ def test_help_is_one_screen(verb: str, capsys: pytest.CaptureFixture[str]) -> No
     assert code == 0 and len(out.splitlines()) <= SCREEN
 
 
+@pytest.mark.parametrize("verb", NAMES)
+def test_prose_in_help_fits_a_narrow_terminal(
+    verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    out = told(capsys, verb, "--help-all")[1]
+    paragraphs = [each.splitlines() for each in out.split("\n\n")[1:]]
+    prose = [lines for lines in paragraphs if not any(line.startswith((" ", "example")) for line in lines)]
+    assert prose and all(len(line) <= 40 for lines in prose for line in lines)
+
+
 def test_help_of_run_shows_what_people_need_and_the_rest_is_in_help_all(capsys: pytest.CaptureFixture[str]) -> None:
     short, complete = told(capsys, "run", "--help")[1], told(capsys, "run", "--help-all")[1]
     for option in ("-np", "-H", "--hostfile", "--min-np", "--output-dir", "--timeline", "--dry-run", "--help-all"):

@@ -19,7 +19,7 @@ from farandole.base.display.wording import error_lines
 from farandole.base.installed import own_version
 from farandole.base.wire.os_text import show_os_text
 from farandole.base.wire.utf8_mode import ensure_utf8
-from farandole.control.cli.parser import USAGE_ERROR, Parser
+from farandole.control.cli.parser import USAGE_ERROR, HelpFormatter, Parser
 from farandole.control.jobs.errors import JobError
 from farandole.errors import LaunchError, SpecError
 
@@ -97,12 +97,12 @@ def make_parser(only: str | None = None) -> Parser:
         usage="farandole VERB ...",
         description="Runs a training script on several workers.",
         epilog="example: farandole run -np 2 python train.py\nHelp for a verb: farandole VERB --help",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     parser.add_argument("-v", "--version", action=_Version, nargs=0, help="print the version and exit")
     verbs = parser.add_subparsers(metavar="VERB", dest="verb", prog="farandole", parser_class=Parser)
     for name, help_line in _verbs().items():
-        verb = verbs.add_parser(name, help=help_line, formatter_class=argparse.RawDescriptionHelpFormatter)
+        verb = verbs.add_parser(name, help=help_line, formatter_class=HelpFormatter)
         if only is None or name == only:
             import_module(f"{__package__}.{name}").add_options(verb)
     parser.shorten(_SHORT)

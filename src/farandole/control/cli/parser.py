@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -33,7 +34,15 @@ class _HelpAll(argparse.Action):
         parser.exit()
 
 
-class _ShortFormatter(argparse.RawDescriptionHelpFormatter):
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Help formatter that fits prose to the terminal. Examples and indented lines stay as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        paragraphs = text.split("\n\n")
+        return "\n\n".join(textwrap.fill(each, width) if _is_prose(each) else each for each in paragraphs)
+
+
+class _ShortFormatter(HelpFormatter):
     """Help formatter that shows each option by one name only."""
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
@@ -178,6 +187,10 @@ class Parser(argparse.ArgumentParser):
         else:
             message = f"{_name_of(action)}: {value!r} is not one of {', '.join(choices)}"
         self.error(message, did_you_mean(str(value), choices))
+
+
+def _is_prose(paragraph: str) -> bool:
+    return not paragraph.startswith(("example", " ")) and "\n " not in paragraph
 
 
 def _name_of(action: argparse.Action) -> str:

@@ -62,8 +62,7 @@ def add_options(parser: Parser) -> None:
     parser.describe(
         execute,
         usage="farandole run [-np N] [-H HOST:SLOTS,...] [options] command [arguments]",
-        description="Runs a command on N workers, on this machine or on several. Each worker finds its rank and the "
-        "size of the world in its environment.",
+        description="Runs a command on N workers, on this machine or on several.",
         epilog=_EPILOG,
     )
     options.add_hosts(parser)
