@@ -49,7 +49,7 @@ def broadcast_parameters(params: Any, root_rank: int, process_set: ProcessSet = 
 def _named(params: Any) -> list[tuple[str, Any]]:
     if isinstance(params, Mapping):
         return sorted(params.items())
-    if isinstance(params, torch.Tensor) or not isinstance(params, Iterable):
+    if isinstance(params, (torch.Tensor, torch.nn.Module)) or not isinstance(params, Iterable):
         raise InvalidRequestError(
             f"invalid params of type: {type(params)}. Pass model.state_dict(), model.named_parameters() or "
             "model.parameters()."

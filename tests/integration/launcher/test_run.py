@@ -374,6 +374,9 @@ def test_a_second_ctrl_c_kills_at_once(start: Callable[..., Any]) -> None:
     [
         ([sys.executable, "no/such/script.py"], "there is no script 'no/such/script.py'"),
         (["surely-no-such-program"], "there is no program 'surely-no-such-program' on the PATH"),
+        (["python train.py"], "\nhint: write the command without quotes"),
+        ([sys.executable], "would read a script from the standard input, which workers do not have"),
+        ([sys.executable, "-u", "-", "1"], "would read a script from the standard input, which workers do not have"),
     ],
 )
 def test_command_that_cannot_start_is_an_error_at_once(start: Any, command: list[str], message: str) -> None:

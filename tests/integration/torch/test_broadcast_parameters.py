@@ -127,7 +127,7 @@ def test_values_that_are_no_tensors(worlds):
 
 def test_invalid_parameters_are_refused(worlds):
     def body():
-        for wrong in (5, "weights", torch.ones(2), [1, 2], None):
+        for wrong in (5, "weights", torch.ones(2), [1, 2], None, torch.nn.Sequential(torch.nn.Linear(1, 1))):
             try:
                 hvd.broadcast_parameters(wrong, root_rank=0)
             except ValueError as error:

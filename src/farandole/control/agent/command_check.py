@@ -42,6 +42,11 @@ def check_script(command: Sequence[str], directory: str) -> None:
 
 def _missing_script(command: Sequence[str], directory: str) -> tuple[str, str] | None:
     """Return that the script of a Python command does not exist, and a hint; None if it exists."""
+    if is_python(command[0]) and next((word for word in command[1:] if word != "-u"), "-") == "-":
+        return (
+            f"{' '.join(command)} would read a script from the standard input, which workers do not have",
+            f"save the script in a file, and write: {command[0]} FILE",
+        )
     script = python_script(command)
     if script is not None and not os.path.exists(os.path.join(directory, script)):
         return f"there is no script {script!r} (in {directory})", "check the path"
@@ -53,6 +58,8 @@ def _hint_for_missing_program(path: str, command: Sequence[str]) -> str:
         return f"write: python {' '.join(command)}"
     if command[0].startswith("-"):
         return f"options come before the command, and {command[0]} is not one of them; farandole run --help lists them"
+    if len(command) == 1 and len(words := command[0].split()) > 1:
+        return f"write the command without quotes: {' '.join(words)}"
     if os.path.isfile(path):
         return f"make it executable (chmod +x {command[0]}) and call it with its path"
     return "check the spelling, and that the right environment is active"
