@@ -38,6 +38,7 @@ EXACT = (
     "tests/unit",
     # What a training computes
     "tests/integration/c10d/test_collectives.py",
+    "tests/integration/c10d/test_works.py",
     "tests/integration/test_several_frameworks.py",
     "tests/integration/torch",
     # The elastic oracle: each sample once, one state on all ranks

@@ -61,6 +61,12 @@ class Job:
         """Return the living processes of this job, found by a variable that all of them inherit."""
         return [pid for pid in processes_with(self.mark) if pid != self.process.pid]
 
+    def agent(self) -> int:
+        """Return the process of the job's agent."""
+        command = b"farandole.control.agent"
+        (agent,) = [pid for pid in self.left() if command in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        return agent
+
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Job]]:

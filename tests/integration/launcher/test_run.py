@@ -1,4 +1,4 @@
-"""Real workers through the real launcher: how jobs run, fail and end."""
+"""Real workers through the real launcher: how jobs run, fail and end. What becomes of output is in `test_output`."""
 
 from __future__ import annotations
 
@@ -301,7 +301,7 @@ def test_sigkill_of_the_agent_leaves_nothing(start: Callable[..., Any]) -> None:
     for rank in range(2):
         job.told(f"orphan{rank}")
         job.told(f"ready{rank}")
-    os.kill(agent_of(job), signal.SIGKILL)
+    os.kill(job.agent(), signal.SIGKILL)
     code, _, err = job.finish()
     assert code == 1
     assert "error: the agent of the workers died (SIGKILL)" in err
@@ -311,14 +311,9 @@ def test_sigterm_of_the_agent_leaves_nothing(start: Callable[..., Any]) -> None:
     job = start(STUBBORN + MEET + 'tell(f"ready{rank}"); time.sleep(300)', 2)
     for rank in range(2):
         job.told(f"ready{rank}")
-    os.kill(agent_of(job), signal.SIGTERM)
+    os.kill(job.agent(), signal.SIGTERM)
     code, _, _ = job.finish()
     assert code == 1
-
-
-def agent_of(job: Any) -> int:
-    (agent,) = [pid for pid in job.left() if b"farandole.control.agent" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-    return agent
 
 
 def until_gone(job: Any) -> None:
@@ -394,106 +389,6 @@ def test_program_that_kernel_refuses_is_an_error(start: Any, tmp_path: Path) -> 
     code, _, err = start.command([str(broken)], 2).finish()
     assert code == 127
     assert "could not be started: [Errno 2]" in err
-
-
-def test_output_dir_keeps_raw_output(start: Callable[..., Any], tmp_path: Path) -> None:
-    script = r'os.write(1, b"out %d\n\xff no end" % rank); os.write(2, b"err\n")'
-    code, out, err = start(script, 11, "--output-dir", str(tmp_path / "logs")).finish(60)
-    assert code == 0
-    for rank in range(11):
-        folder = tmp_path / "logs" / f"rank.{rank:02}"
-        assert (folder / "stdout").read_bytes() == b"out %d\n\xff no end" % rank
-        assert (folder / "stderr").read_bytes() == b"err\n"
-        assert f"[{rank}]<stdout>:out {rank}\n" in out and f"[{rank}]<stdout>:\ufffd no end\n" in out
-    assert err.count("<stderr>:err\n") == 11
-
-
-def test_output_dir_that_cannot_be_created_is_an_error(start: Callable[..., Any], tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    code, _, err = start("", 1, "--output-dir", str(tmp_path / "file" / "logs")).finish()
-    assert code == 2
-    assert errors(err)[0].startswith("error: the output directory cannot be used:")
-
-
-LOUD = """
-piece = b"x" * 99 + b"\\n"
-for number in range(300):
-    os.write(1, piece * 1000)
-    tell("written", number)
-"""
-
-
-def test_slow_reader_gets_all_output_in_bounded_memory(start: Callable[..., Any]) -> None:
-    """30 MB: far more than all buffers on the way, so the worker must have been held up, and let go again."""
-    job = start(LOUD, 1)
-    job.told("written")
-    stalled = stall(job)
-    assert stalled < 250
-    launcher = Path(f"/proc/{job.process.pid}/status").read_text()
-    agent = Path(f"/proc/{agent_of(job)}/status").read_text()
-    for status in (launcher, agent):
-        resident = int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
-        assert resident < 100_000, "kB of memory"
-    code, out, _ = job.finish(60)
-    assert code == 0
-    assert out.count("[0]<stdout>:" + "x" * 99 + "\n") == 300_000
-
-
-def stall(job: Any) -> int:
-    """Wait until the worker makes no progress, and return how far it has come."""
-    last, since = -1, time.monotonic()
-    while time.monotonic() - since < 0.5:
-        now = int(job.told("written"))
-        if now != last:
-            last, since = now, time.monotonic()
-        time.sleep(0.02)
-    return last
-
-
-def test_failure_ends_job_even_if_output_is_not_read(start: Callable[..., Any]) -> None:
-    script = (
-        "if rank == 0:\n    while True: os.write(1, b'x' * 1000 + b'\\n')\ntell('ready'); time.sleep(0.5); sys.exit(5)"
-    )
-    job = start(script, 2)
-    job.told("ready")
-    until_no_worker(job)
-    code, _, err = job.finish()
-    assert code == 5 and "error: rank 1 on host" in err
-
-
-def until_no_worker(job: Any) -> None:
-    deadline = time.monotonic() + 20
-    while any(b"worker.py" in command_line(pid) for pid in job.left()):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def command_line(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
-def test_ctrl_c_does_not_wait_for_a_reader(start: Callable[..., Any]) -> None:
-    job = start(LOUD, 1)
-    job.told("written")
-    stall(job)
-    job.process.send_signal(signal.SIGINT)
-    assert job.process.wait(15) == 130
-    assert job.left() == []
-
-
-def test_closed_output_ends_job(start: Callable[..., Any]) -> None:
-    read_end, write_end = os.pipe()
-    job = start("while True: print('x'); time.sleep(0.01)", 1, stdout=write_end)
-    os.close(write_end)
-    assert os.read(read_end, 10)
-    os.close(read_end)
-    _, err = job.process.communicate(timeout=20)
-    assert job.process.returncode == 128 + signal.SIGPIPE
-    assert "the reader of the output has gone" in err
-    assert job.left() == []
 
 
 def test_verbose_prints_reasons_of_roster(start: Callable[..., Any]) -> None:
