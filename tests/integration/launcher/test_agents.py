@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from waiting import processes_with
 
 from farandole.control.launcher.agents.agent_client import AgentClient
 from farandole.control.launcher.agents.agent_lost import AgentLost
+from farandole.control.launcher.agents.start_agents import start_agents
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.ssh_and_ship import SshOptions
 
@@ -64,6 +67,38 @@ def test_output_of_login_and_ssh_is_ignored(tmp_path: Path) -> None:
             await agent.close()
 
     assert asyncio.run(lose()) == "the connection to its agent ended (SIGKILL)"
+
+
+def test_no_process_is_left_when_one_host_is_ready_and_reaching_the_other_is_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEST_MARK", str(tmp_path))
+    options = ssh(tmp_path, 'case "$*" in *" h2 "*) exec sleep 60;; esac\n' + REAL)
+    agents: list[AgentClient] = []
+    start = AgentClient.start
+
+    async def noted(*arguments: Any) -> AgentClient:
+        agents.append(await start(*arguments))
+        return agents[-1]
+
+    monkeypatch.setattr(AgentClient, "start", noted)
+
+    async def interrupt() -> list[int]:
+        reaching = asyncio.create_task(start_agents([(Host("h1"), False), (Host("h2"), False)], options))
+        while len(agents) < 2:
+            await asyncio.sleep(0.01)
+        (first,) = [agent for agent in agents if agent.host.label == "h1"]
+        await first.ready()
+        reaching.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reaching
+        try:
+            return processes_with(f"TEST_MARK={tmp_path}")
+        finally:
+            for agent in agents:
+                await agent.close()
+
+    assert asyncio.run(interrupt()) == []
 
 
 def test_missing_program_is_an_error() -> None:

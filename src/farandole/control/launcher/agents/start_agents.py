@@ -20,9 +20,10 @@ async def start_agents(
 ) -> tuple[list[AgentClient], dict[str, AgentLost]]:
     """Start an agent on every host at once, and wait until each is ready or has failed.
 
+    If this is cancelled, or fails, all agents have ended before the exception is raised.
+
     Args:
         hosts: the hosts, and whether each is this machine.
-        ssh: the ssh options for reaching other hosts.
         reception: accepts the hosts, which dial; None: they are reached from here.
         ssh: the ssh options for reaching other hosts.
 
@@ -50,5 +51,16 @@ async def start_agents(
                 lost[host.label] = error
                 return None
 
-    started = await asyncio.gather(*(start(host, local) for host, local in hosts))
+    starting = [asyncio.create_task(start(host, local)) for host, local in hosts]
+    try:
+        started = await asyncio.gather(*starting)
+    except BaseException as error:
+        # `gather` does not wait for the other hosts, and drops the agents that are ready. If it was cancelled, it has
+        # cancelled the tasks; a second time would interrupt them while they wait for the end of their agents.
+        if not isinstance(error, asyncio.CancelledError):
+            for task in starting:
+                task.cancel()
+        ended = await asyncio.gather(*starting, return_exceptions=True)
+        await asyncio.gather(*(agent.close() for agent in ended if isinstance(agent, AgentClient)))
+        raise
     return [agent for agent in started if agent is not None], lost
