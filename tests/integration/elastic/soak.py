@@ -58,17 +58,12 @@ class Ended(NamedTuple):
     step: int
     digest: str
     holdings: list[Holdings]
-    """In each of its worlds."""
+    """In each of its worlds in which it had its connection to the roster."""
 
 
 # What the system and its allocators do by themselves, in mappings, and in KiB.
 FREE_MAPPINGS = 40
 FREE_RESIDENT = 24 << 10
-# That which listens to the roster is not there while another roster is sought.
-FREE_THREADS = 1
-# A socket: just after a change of the roster, a worker has been seen with one more, and without it in its next world of
-# that size. What stays open in each world soon exceeds this.
-FREE_DESCRIPTORS = 1
 # In the first worlds, much is done for the first time.
 FIRST_WORLDS = 3
 
@@ -431,8 +426,8 @@ def _growths(holdings: Sequence[Holdings]) -> list[str]:
     for now in holdings[FIRST_WORLDS:]:
         before = first.setdefault(now.size, now)
         if (
-            len(now.threads) > len(before.threads) + FREE_THREADS
-            or now.descriptors > before.descriptors + FREE_DESCRIPTORS
+            len(now.threads) > len(before.threads)
+            or now.descriptors > before.descriptors
             or now.mappings > before.mappings + FREE_MAPPINGS
             or now.resident > before.resident + FREE_RESIDENT
         ):

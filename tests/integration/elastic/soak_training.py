@@ -88,15 +88,18 @@ def train(directory: str, pause: float, device: str) -> Any:
                 yield (thread / "comm").read_text().strip()
 
     def holdings() -> Any:
-        """Return what this process holds of its system."""
+        """Return what this process holds of its system; None if it has lost the roster, and so a connection."""
+        roster = current().roster
+        connection = roster._channel
         status = Path("/proc/self/status").read_text()
-        return (
+        found = (
             hvd.size(),
             sorted(threads()),
             len(os.listdir("/proc/self/fd")),
             len(Path("/proc/self/maps").read_text().splitlines()),
             int(status.split("VmRSS:")[1].split()[0]),
         )
+        return found if roster._channel is connection and not roster._away else None
 
     loader.commit = write_down
     held: list[Any] = []
@@ -117,7 +120,7 @@ def train(directory: str, pause: float, device: str) -> Any:
             generation, since = current().world.generation, loop.step
         if loop.step == since + 2:
             holding = holdings()
-        elif loop.step == since + 3:
+        elif loop.step == since + 3 and holding is not None:
             # Only now is it known that the world was whole: of one that breaks, some threads have ended already.
             held.append(holding)
         if (Path(directory) / "stop").exists():
