@@ -5,6 +5,8 @@
 //
 // Times are nanoseconds of any one clock. Its work for a frame and for a tick does not grow with the world, except for
 // the goodbye, which it sends to all.
+//
+// It has more methods than most classes: one for each thing that may happen, and short ones for what they share.
 #pragma once
 
 #include <algorithm>
