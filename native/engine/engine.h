@@ -158,8 +158,6 @@ class Engine {
   // Lets the engine thread, which sleeps, sleep on until something is due again: what was due first when it fell asleep
   // is mostly done by now. False: it would miss something, and must be woken.
   bool extend_sleep();
-  // When a sleep that begins now ends at the latest; `alarm_ns`: when something is due, or 0.
-  int64_t sleep_ends(int64_t alarm_ns) const;
 
   const EngineSettings settings_;
   device::Gpus gpus_;

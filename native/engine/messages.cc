@@ -21,6 +21,12 @@ void put_signature(Writer& writer, const Signature& signature) {
   writer.put_vector(signature.shape);
 }
 
+// What a malformed message gives as an age must not overflow the sums of many ages: no request waits for eleven days.
+int64_t get_age(Reader& reader) {
+  constexpr int64_t kMostNs = 1'000'000'000'000'000;
+  return std::clamp<int64_t>(reader.get<int64_t>(), 0, kMostNs);
+}
+
 Signature get_signature(Reader& reader) {
   Signature signature;
   signature.kind = reader.get<Kind>();
@@ -123,7 +129,7 @@ Ready decode_ready(std::span<const std::byte> bytes) {
   Ready ready;
   ready.leaving = reader.get<uint8_t>() != 0;
   ready.finished = reader.get<uint8_t>() != 0;
-  ready.age_ns = reader.get<int64_t>();
+  ready.age_ns = get_age(reader);
   for (auto count = reader.get<uint32_t>(); count > 0; --count) {
     const auto group = reader.get<uint32_t>();
     ready.known.push_back({group, BitSet::from_words(reader.get_vector<uint64_t>())});
@@ -170,7 +176,7 @@ std::vector<Report> decode_reports(std::span<const std::byte> bytes) {
     Report& report = reports.emplace_back();
     report.ranks = RankSet::from_pairs(reader.get_vector<int32_t>());
     report.last_rank = reader.get<int32_t>();
-    report.first_age_ns = reader.get<int64_t>();
+    report.first_age_ns = get_age(reader);
     report.ready = decode_ready(reader.get_vector<std::byte>());
     if (!report.ranks.contains(report.last_rank)) {
       throw base::Error(base::Code::kInternal, "malformed message: the last rank is not one of those that it is about");

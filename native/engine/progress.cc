@@ -12,6 +12,12 @@ namespace {
 // it has nothing else to do, and being woken would take longer.
 constexpr int64_t kUserPatience = 50;
 
+// When a sleep that begins now ends at the latest; `alarm_ns`: when something is due, or 0.
+int64_t sleep_ends(int64_t alarm_ns) {
+  const int64_t latest_ns = base::now_ns() + transport::FrameMultiplexer::kLongestSleepNs;
+  return alarm_ns == 0 ? latest_ns : std::min(alarm_ns, latest_ns);
+}
+
 }  // namespace
 
 Waited Engine::wait(std::span<const Handle> handles, Progress progress, const base::Deadline& deadline,
@@ -173,11 +179,6 @@ bool Engine::extend_sleep() {
   }
   sleeps_until_ns_ = until_ns;
   return true;
-}
-
-int64_t Engine::sleep_ends(int64_t alarm_ns) const {
-  const int64_t latest_ns = base::now_ns() + transport::FrameMultiplexer::kLongestSleepNs;
-  return alarm_ns == 0 ? latest_ns : std::min(alarm_ns, latest_ns);
 }
 
 void Engine::sleep_without_progress_lock(int64_t alarm_ns) {

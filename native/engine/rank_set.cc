@@ -12,10 +12,13 @@ RankSet RankSet::from_pairs(const std::vector<int32_t>& pairs) {
   int64_t before = -2;  // such that the first range may begin with rank 0
   bool is_sound = pairs.size() % 2 == 0;
   for (size_t i = 0; is_sound && i < pairs.size(); i += 2) {
-    is_sound = pairs[i] > before + 1 && pairs[i] <= pairs[i + 1] && pairs[i + 1] < INT32_MAX / 2;
-    set.ranges_.push_back({pairs[i], pairs[i + 1]});
-    set.size_ += pairs[i + 1] - pairs[i] + 1;
-    before = pairs[i + 1];
+    const Range range{pairs[i], pairs[i + 1]};
+    is_sound = range.first > before + 1 && range.first <= range.last && range.last < INT32_MAX / 2;
+    if (is_sound) {
+      set.ranges_.push_back(range);
+      set.size_ += range.last - range.first + 1;
+      before = range.last;
+    }
   }
   if (!is_sound) {
     throw base::Error(base::Code::kInternal, "malformed message: these are not ranges of ranks in ascending order");

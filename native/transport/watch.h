@@ -23,8 +23,8 @@
 // In larger worlds, there are channels with some of the other workers only; those of late links are added
 // (late_links.h).
 //
-// A heartbeat comes many times a second, so the cost of a wake-up must not grow with the world: only channels that have
-// something to read are read, and a tick looks at neighbours only.
+// Heartbeats come several times a second, so the cost of a wake-up must not grow with the world: only channels that
+// have something to read are read, and a tick looks at neighbours only.
 //
 // It has more fields than most classes: those that other threads write, and what its own thread has of each peer.
 #pragma once

@@ -72,6 +72,10 @@ TEST(Messages, SurviveTheWire) {
   EXPECT_TRUE(again.leaving);
   EXPECT_FALSE(again.finished);
   EXPECT_EQ(again.age_ns, 12);
+  ready.age_ns = INT64_MIN;
+  EXPECT_EQ(decode_ready(encode(ready)).age_ns, 0) << "subtracted from the time, it would overflow";
+  ready.age_ns = INT64_MAX;
+  EXPECT_LT(decode_ready(encode(ready)).age_ns, INT64_MAX / 1000) << "the ages of many requests are added";
   EXPECT_EQ(again.answers.at(0).query, 3U);
   EXPECT_TRUE(again.answers[0].of_program);
   EXPECT_EQ(again.answers[0].text, "train.py:7");

@@ -256,7 +256,7 @@ TEST(RankSet, RangesComeBackFromTheWireAndNonsenseDoesNot) {
   EXPECT_TRUE(set.contains(4));
   EXPECT_FALSE(set.contains(5));
   for (const std::vector<int32_t>& wrong :
-       std::vector<std::vector<int32_t>>{{1}, {3, 2}, {1, 2, 3, 4}, {-1, 0}, {5, 6, 1, 2}}) {
+       std::vector<std::vector<int32_t>>{{1}, {3, 2}, {1, 2, 3, 4}, {-1, 0}, {5, 6, 1, 2}, {INT32_MIN, INT32_MAX}}) {
     EXPECT_THROW(RankSet::from_pairs(wrong), base::Error);
   }
 }

@@ -17,8 +17,6 @@ namespace {
 constexpr int64_t kDeathWatchAfter = 20 * kMillisecond;
 constexpr int64_t kMostLastMoments = 500 * kMillisecond;
 
-size_t at(int rank) { return static_cast<size_t>(rank); }
-
 }  // namespace
 
 void StarAndMesh::connect(const std::function<int64_t(int)>& starts_ns, int64_t patience_ns) {
