@@ -53,6 +53,11 @@ def test_prose_in_help_fits_a_narrow_terminal(
     assert prose and all(len(line) <= 40 for lines in prose for line in lines)
 
 
+def test_description_of_a_group_is_indented(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = told(capsys, "run", "--help-all")[1].splitlines()
+    assert lines[lines.index("torchrun's options:") + 1] == "  accepted for users of torchrun"
+
+
 def test_help_of_run_shows_what_people_need_and_the_rest_is_in_help_all(capsys: pytest.CaptureFixture[str]) -> None:
     short, complete = told(capsys, "run", "--help")[1], told(capsys, "run", "--help-all")[1]
     for option in ("-np", "-H", "--hostfile", "--min-np", "--output-dir", "--timeline", "--dry-run", "--help-all"):

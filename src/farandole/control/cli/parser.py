@@ -38,8 +38,10 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
     """Help formatter that fits prose to the terminal. Examples and indented lines stay as they are."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        paragraphs = text.split("\n\n")
-        return "\n\n".join(textwrap.fill(each, width) if _is_prose(each) else each for each in paragraphs)
+        filled = (
+            textwrap.fill(each, width - len(indent)) if _is_prose(each) else each for each in text.split("\n\n")
+        )
+        return textwrap.indent("\n\n".join(filled), indent)
 
 
 class _ShortFormatter(HelpFormatter):
