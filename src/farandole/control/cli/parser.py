@@ -38,9 +38,7 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
     """Help formatter that fits prose to the terminal. Examples and indented lines stay as they are."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        filled = (
-            textwrap.fill(each, width - len(indent)) if _is_prose(each) else each for each in text.split("\n\n")
-        )
+        filled = (textwrap.fill(each, width - len(indent)) if _is_prose(each) else each for each in text.split("\n\n"))
         return textwrap.indent("\n\n".join(filled), indent)
 
 
