@@ -232,11 +232,15 @@ class Engine:
         It returns a status; `finish` must be called if that is not 0. Its caller adds the time that it takes to
         `blocked_ns`. It checks no arguments, so that it takes as little time as possible.
         """
-        count, seconds = ctypes.c_size_t(submission.count), ctypes.c_double(WAIT_SLICE_SECONDS)
-        requests, handles = (
-            ctypes.c_void_p(ctypes.addressof(part)) for part in (submission.requests, submission.handles)
+        address = ctypes.c_void_p.from_param
+        return partial(
+            self._library.run_and_release_unchecked,
+            address(self._pointer.value),
+            address(ctypes.addressof(submission.requests)),
+            ctypes.c_size_t.from_param(submission.count),
+            address(ctypes.addressof(submission.handles)),
+            ctypes.c_double.from_param(WAIT_SLICE_SECONDS),
         )
-        return partial(self._library.run_and_release_unchecked, self._pointer, requests, count, handles, seconds)
 
     def finish(self, submission: Submission, status: int) -> None:
         """Wait for requests that a prepared function has not seen done in its time, and release them.
