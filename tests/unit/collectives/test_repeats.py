@@ -32,9 +32,6 @@ class Kept:
     def __init__(self, begins: bool = True) -> None:
         self._begins = begins
 
-    def take(self, *_: object) -> None:
-        """Take a tensor."""
-
     def begun(self) -> bool:
         return self._begins
 
@@ -49,7 +46,7 @@ def session(monkeypatch):
 @pytest.fixture
 def calls(session, monkeypatch):
     """The calls of `allreduce_`, which returns "new" when it is called for the first time."""
-    monkeypatch.setattr(Repeat, "run", lambda _: pytest.fail("no call was kept"))
+    monkeypatch.setattr(Repeat, "run", lambda *_: pytest.fail("no call was kept"))
     return Repeats(FRONT, ALLREDUCE, IN_PLACE, lambda *_: "new")
 
 
@@ -69,7 +66,7 @@ def keep(session, kept: Kept, name: str, is_unnamed: bool) -> None:
 
 @pytest.mark.parametrize(("begins", "next_number"), [(False, 0), (True, 1)])
 def test_unnamed_call_that_fails_counts_only_if_the_engine_has_taken_it(session, monkeypatch, begins, next_number):
-    def fail(_: object) -> None:
+    def fail(*_: object) -> None:
         raise ValueError("no")
 
     monkeypatch.setattr(Repeat, "run", fail)
@@ -95,7 +92,7 @@ def test_call_with_an_option_without_a_hash_is_not_made_again(session, calls, gi
 
 
 def test_call_with_the_same_arguments_is_made_again(session, monkeypatch):
-    monkeypatch.setattr(Repeat, "run", lambda kept: kept)
+    monkeypatch.setattr(Repeat, "run", lambda kept, *_: kept)
     calls = Repeats(FRONT, ALLREDUCE, IN_PLACE, lambda *_: "new")
     kept = Kept()
     keep(session, kept, "a", is_unnamed=False)

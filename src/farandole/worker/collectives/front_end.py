@@ -170,11 +170,10 @@ class FrontEnd(Dialect, ABC, Generic[Tensor]):
         return "Convert it to a type such as float32 first."
 
     def note_write(self, tensor: Tensor) -> None:
-        """Do the same as `note_writes`, for one tensor."""
-        self.note_writes((tensor,))
+        """Record that the engine has overwritten a tensor."""
 
     def note_writes(self, tensors: Sequence[Tensor]) -> None:
-        """Record that the engine has overwritten tensors."""
+        """Do the same as `note_write`, for several tensors."""
 
     def call_of(
         self,

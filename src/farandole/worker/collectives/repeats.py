@@ -86,21 +86,11 @@ class Repeat:
         self._result: Any = None
         self._error: Exception | None = None
 
-    def take(self, tensor: Any, address: int, result: Any, target: int) -> None:
-        """Hold the tensor and the result of the next call until it is done.
-
-        Args:
-            tensor: the input.
-            address: its address.
-            result: a tensor of the same kind, or the input if the call is in place.
-            target: the address of the result.
-        """
+    def begin(self, tensor: Any, address: int, result: Any, target: int) -> int:
+        """Submit the request for a tensor, as `run` does, and return a handle for its result."""
         self._tensor, self._result = tensor, result
         words = self._single.words
         words[INPUT_WORD], words[OUTPUT_WORD] = address, target
-
-    def begin(self) -> int:
-        """Submit the request, and return a handle for its result."""
         return self._session.handles.begin(self)
 
     def submit(self) -> None:
@@ -119,14 +109,26 @@ class Repeat:
         self._session.engine.release(self._single)
         if self._error is not None:
             raise self._error
-        return self._done()
+        result = self._result
+        if result is self._tensor:
+            self._front.note_write(result)
+        self.misfits = 0
+        self.put_back()
+        return result
 
-    def run(self) -> Any:
-        """Submit the request, wait for it, and return its result, or raise its error.
+    def run(self, tensor: Any, address: int, result: Any, target: int) -> Any:
+        """Submit the request for a tensor, wait for it, and return its result, or raise its error.
 
-        If it is interrupted, the session keeps it while it is in flight.
+        If it is interrupted, the session keeps it, with the tensors, while it is in flight.
+
+        Args:
+            tensor: the input.
+            address: its address.
+            result: a tensor of the same kind, or the input if the call is in place.
+            target: the address of the result.
         """
-        engine = self._session.engine
+        words, engine = self._single.words, self._session.engine
+        words[INPUT_WORD], words[OUTPUT_WORD] = address, target
         try:
             started = time.monotonic_ns()
             try:
@@ -136,9 +138,14 @@ class Repeat:
             if status:
                 engine.finish(self._single, status)
         except BaseException as error:
+            self._tensor, self._result = tensor, result
             self._fail(error)
             raise
-        return self._done()
+        if result is tensor:
+            self._front.note_write(result)
+        self.misfits = 0
+        self._session.repeats[self._key] = self
+        return result
 
     def _fail(self, error: BaseException) -> None:
         if not isinstance(error, Exception):
@@ -159,15 +166,6 @@ class Repeat:
     def done(self) -> bool:
         """Return whether the request is done."""
         return self._tensor is None or self._session.engine.done(self._single)
-
-    def _done(self) -> Any:
-        result = self._result
-        if result is self._tensor:
-            self._front.note_write(result)
-        self.misfits = 0
-        self._tensor = self._result = None
-        self._session.repeats[self._key] = self
-        return result
 
 
 class Repeats:
@@ -217,9 +215,9 @@ class Repeats:
                     return result
             else:
                 key = (self._function, name, False, process_set.process_set_id, *options.values())
-                repeat = self._find(session, key, tensor)
-                if repeat is not None:
-                    return self._how(repeat)
+                found = self._find(session, key, tensor)
+                if found is not None:
+                    return self._how(*found)
         if not _stand_for_themselves(options):
             key = ()
         self._settle(options)
@@ -244,22 +242,22 @@ class Repeats:
         """
         if group is None or not self._front.submits_in_order:
             return _NEW, ()
-        numbers, repeat = session.names.numbers(self._operation, group), None
+        numbers, found = session.names.numbers(self._operation, group), None
         number = numbers.take()
         try:
             key = (self._function, session.names.name(number, True), True, group, *options.values())
-            repeat = self._find(session, key, tensor)
-            if repeat is not None:
-                return self._how(repeat), key
+            found = self._find(session, key, tensor)
+            if found is not None:
+                return self._how(*found), key
         except Exception:
-            if repeat is None or not repeat.begun():
+            if found is None or not found[0].begun():
                 numbers.give_back(number)
             raise
         numbers.give_back(number)
         return _NEW, key
 
-    def _find(self, session: Session, key: Hashable, tensor: Any) -> Repeat | None:
-        """Return a call that was made before, with this tensor."""
+    def _find(self, session: Session, key: Hashable, tensor: Any) -> tuple[Repeat, Any, int, Any, int] | None:
+        """Return a call that was made before and can be made with this tensor, and the arguments of `Repeat.run`."""
         try:
             repeat: Repeat | None = session.repeats.pop(key, None)
         except TypeError:  # An option has no hash.
@@ -268,15 +266,15 @@ class Repeats:
             return None
         if self._in_place:
             address = self._front.address_if_like(tensor, repeat.dtype, repeat.shape)
-            memory = (address, tensor, address) if address else None
+            if address:
+                return repeat, tensor, address, tensor, address
         else:
             memory = self._front.beside(tensor, repeat.dtype, repeat.shape)
-        if memory is None:
-            repeat.misfits += 1
-            repeat.put_back()
-            return None
-        repeat.take(tensor, *memory)
-        return repeat
+            if memory is not None:
+                return repeat, tensor, *memory
+        repeat.misfits += 1
+        repeat.put_back()
+        return None
 
     def _keep(self, key: tuple[Any, ...], tensor: Any, options: Options) -> None:
         """Keep a call that has been made, if it can be made again.

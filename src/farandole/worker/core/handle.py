@@ -18,8 +18,8 @@ from farandole.worker.core.submission import Submission
 _numbers = itertools.count(1)
 
 
-class Call(Protocol):
-    """A call, from its creation to its result: `submit`, `wait` and `result`, each once, or all three by `run`."""
+class AsyncCall(Protocol):
+    """A call, from its creation to its result: `submit`, `wait` and `result`, each once."""
 
     def submit(self) -> None:
         """Start the call, or raise the reason why it cannot start."""
@@ -30,14 +30,18 @@ class Call(Protocol):
     def result(self) -> Any:
         """Return the result of a call that is done, or raise its error."""
 
-    def run(self) -> Any:
-        """Submit, wait and return the result, or raise the error."""
-
     def begun(self) -> bool:
         """Return whether the call has been submitted, so that other ranks may rely on it."""
 
     def done(self) -> bool:
         """Return whether `wait`, after `submit`, would return at once."""
+
+
+class Call(AsyncCall, Protocol):
+    """A call that can also be made by `run` alone."""
+
+    def run(self) -> Any:
+        """Submit, wait and return the result, or raise the error."""
 
 
 class Pending:
@@ -174,9 +178,9 @@ class HandleTable:
 
     def __init__(self) -> None:
         # Without a lock: each access is one step of a dict.
-        self._calls: dict[int, Call] = {}
+        self._calls: dict[int, AsyncCall] = {}
 
-    def begin(self, call: Call) -> int:
+    def begin(self, call: AsyncCall) -> int:
         """Submit a call, keep it, and return its handle."""
         number = next(_numbers)
         # Kept before it is submitted: Ctrl-C may come at any moment, and the engine must not lose the memory.
@@ -197,7 +201,7 @@ class HandleTable:
             self.keep_in_flight(call)
             raise
 
-    def keep_in_flight(self, call: Call) -> None:
+    def keep_in_flight(self, call: AsyncCall) -> None:
         """Keep a call whose wait has ended, and so its memory, if the engine may still use it."""
         if call.begun() and not call.done():
             self._calls[next(_numbers)] = call
