@@ -138,6 +138,20 @@ def test_cancelled_job_leaves_no_process(bench: QueueBench) -> None:
     assert not (bench.state / "socket").exists(), "commands would take the queue for one that is there"
 
 
+def test_queue_and_result_of_job_survive_a_full_disk(bench: QueueBench, small_disk: Path) -> None:
+    bench.state = small_disk / "queue"
+    bench.start()
+    reserve = small_disk / "reserve"
+    reserve.write_bytes(bytes(1024 * 1024))
+    bench.submit("a", "--", sys.executable, "-c", "for _ in range(400): print('x' * 20_000)")
+    # Its result is the last file that a runner writes.
+    until(lambda: (bench.state / "attempts" / "a.1" / "own" / "ended").exists(), "the job has ended", 60)
+    code, out, err = bench.ask("jobs", "--json")
+    assert code == 0 and json.loads(out)[0]["state"] in ("Running", "Succeeded"), err
+    reserve.unlink()
+    bench.becomes("a", "Succeeded")
+
+
 def runners(bench: QueueBench, name: str) -> list[int]:
     """Return the processes of a job's first attempt, its watchdog first, without its agents and workers."""
     found = subprocess.run(["pgrep", "-f", f"queue.runner {bench.state}/attempts/{name}.1"], capture_output=True)

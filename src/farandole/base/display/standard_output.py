@@ -1,8 +1,10 @@
-"""Standard output that a service does not use, or that takes no more."""
+"""Standard output that a service does not use, and streams that take no more."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 
 
 def discard_standard_output() -> None:
@@ -14,6 +16,12 @@ def discard_standard_output() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     os.dup2(nowhere, 1)
     os.close(nowhere)
+
+
+def log_line(text: str) -> None:
+    """Write a line to standard error if possible: a service must not end because its log is on a full disk."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
 
 
 def is_output_lost() -> bool:

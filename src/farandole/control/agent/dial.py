@@ -29,6 +29,7 @@ from pathlib import Path
 
 import msgspec
 
+from farandole.base.display.standard_output import log_line
 from farandole.base.installed import own_version
 from farandole.base.wire.channel import Channel
 from farandole.base.wire.dialing import (
@@ -238,7 +239,7 @@ def _bridged(found: bool) -> bytes:
 
 
 def _say(text: str) -> None:
-    print(f"farandole: {text}", file=sys.stderr, flush=True)
+    log_line(f"farandole: {text}")
 
 
 def pass_on(sock: socket.socket, down: int, up: int) -> None:

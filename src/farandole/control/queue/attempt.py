@@ -13,6 +13,7 @@
             state.left, launcher.left
                         of an elastic job: its progress, for the successor of a runner that was killed
             output.log  the output of the workers
+            .ended      room for the result, made before `begun`, because the job may fill the disk
             ended       the result; no process of the attempt runs any more
 
 `begun` and `ended` are written under the lock. So the command is started at most once, however many runners start,
@@ -42,6 +43,8 @@ from farandole.control.queue.model import NO_OPTIONS, AttemptFact, AttemptReport
 from farandole.control.scheduler.handover import Slots
 
 _FILE_BYTES = 1024 * 1024
+# More than any result has.
+_RESULT_BYTES = 256
 
 
 class AttemptRequest(msgspec.Struct, frozen=True):
@@ -260,7 +263,11 @@ class Attempt:
     # --- used by the runner --------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Record that the command is about to be started. Only once, under the lock."""
+        """Record that the command is about to be started. Only once, under the lock.
+
+        The job may fill the disk: room for its result is taken before.
+        """
+        _write(self.own / ".ended", bytes(_RESULT_BYTES), 0o600)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with open(os.open(self.own / "begun", flags, 0o600), "w") as file:
             file.write(clock.identity())
@@ -280,6 +287,16 @@ class Attempt:
     def write_ended(self, ended: AttemptResult) -> None:
         """Record the result of the attempt, under the lock."""
         _replace(self.own / "ended", encode_json(ended), 0o600)
+
+    def end(self, result: AttemptResult) -> None:
+        """Record the result of an attempt that has begun, under the lock. A full disk has room for it."""
+        draft = self.own / ".ended"
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(encode_json(result).ljust(_RESULT_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(self.own / "ended")
+        _sync(self.own)
 
 
 def _open_or_make(path: Path) -> int:

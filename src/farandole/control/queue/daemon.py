@@ -20,7 +20,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from farandole.base.display.standard_output import discard_standard_output
+from farandole.base.display.standard_output import discard_standard_output, log_line
 from farandole.base.wire.rendezvous import Measures
 from farandole.base.wire.utf8_mode import ensure_utf8
 from farandole.control.launcher.job.from_job import from_plain
@@ -107,7 +107,7 @@ class QueueDaemon:
             after = turn(state.jobs, state.hosts, state.settings, facts, policy.decide, now, self._standing, reports)
         except Exception:
             # A policy that fails must not end the daemon: running jobs continue, and users see the reason.
-            traceback.print_exc()
+            log_line(traceback.format_exc())
             state.reasons = {name: "waits: the policy has failed; see the queue's log" for name in state.jobs}
             self._standing = None
             return IDLE_SECONDS / 10
@@ -115,7 +115,7 @@ class QueueDaemon:
             state.apply(after, facts, now)
         except StoreError as error:
             # Actions are carried out only after they were written. The next turn observes the same state again.
-            print(f"warning: {error}", file=sys.stderr, flush=True)
+            log_line(f"warning: {error}")
             self._standing = None
             return IDLE_SECONDS / 10
         self._standing = after.standing
@@ -123,7 +123,7 @@ class QueueDaemon:
             try:
                 self._executor.carry_out(action, state.jobs, time.monotonic())
             except OSError as error:
-                print(f"warning: {action}: {error}", file=sys.stderr, flush=True)
+                log_line(f"warning: {action}: {error}")
         self._clean(now)
         return self._pause(before != state.jobs, facts, now)
 
@@ -169,7 +169,7 @@ class QueueDaemon:
         try:
             self._state.forget(gone)
         except StoreError as error:
-            print(f"warning: {error}", file=sys.stderr, flush=True)
+            log_line(f"warning: {error}")
         self._failed_at = {key: at for key, at in self._failed_at.items() if key[0] in self._state.jobs}
         self._measured = {key: each for key, each in self._measured.items() if key[0] in self._state.jobs}
 
@@ -204,12 +204,12 @@ class QueueDaemon:
             for host, before in zip(hosts, self._state.hosts, strict=True):
                 if host.up != before.up:
                     news = "answers again" if host.up else "does not answer"
-                    print(f"host {host.name} {news}", file=sys.stderr, flush=True)
+                    log_line(f"host {host.name} {news}")
             try:
                 self._state.set_hosts(hosts)
             except StoreError as error:
                 # The probe can be repeated. Without further probes, no host would ever be lost or come back.
-                print(f"warning: {error}", file=sys.stderr, flush=True)
+                log_line(f"warning: {error}")
             self._wake.set()
             # Not wait_for: before Python 3.12, it loses a cancellation that arrives together with the event.
             look = asyncio.ensure_future(self._look_now.wait())

@@ -166,7 +166,7 @@ class Runner:
     def _end(self, code: int | None, said: str) -> None:
         if said:
             self._log(f"{said}\n".encode("utf-8", SHOWN))
-        self._attempt.write_ended(AttemptResult(code, bool(self._told)))
+        self._attempt.end(AttemptResult(code, bool(self._told)))
         self._attempt.failover_files().clear()
 
     async def _run(self) -> tuple[int | None, str]:

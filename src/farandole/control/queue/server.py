@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from farandole.base.display.standard_output import log_line
 from farandole.base.wire.async_channel import AsyncChannel
 from farandole.base.wire.encoding import encode
 from farandole.base.wire.errors import WireError
@@ -110,7 +111,7 @@ class Server:
             return refusal(Refused(str(error), error.hint))
         except Exception as error:
             # The client must get an answer, and the daemon must survive: other users' jobs run.
-            traceback.print_exc()
+            log_line(traceback.format_exc())
             wrong = f"internal error of the queue: {type(error).__name__}: {error}"
             return refusal(JobError(wrong, "see the queue's log"))
 
