@@ -48,8 +48,8 @@ class Repeat:
         "_error",
         "_front",
         "_key",
+        "_prepared",
         "_result",
-        "_run_single",
         "_session",
         "_single",
         "_tensor",
@@ -79,7 +79,7 @@ class Repeat:
             patience: the number of misfits up to which it stays.
         """
         self._session, self._key, self._front, self._single = session, key, front, single
-        self._run_single = session.engine.prepare(single)
+        self._prepared = session.engine.prepare(single)
         self.dtype, self.shape = tensor.dtype, tensor.shape
         self.misfits, self.patience = 0, patience
         self._tensor: Any = None
@@ -95,18 +95,26 @@ class Repeat:
 
     def submit(self) -> None:
         """Submit the request."""
-        self._session.engine.submit(self._single)
+        if status := self._prepared.submit():
+            self._session.engine.go_on(self._single, status)
 
     def wait(self) -> None:
         """Wait until the request is done."""
+        engine = self._session.engine
+        started = time.monotonic_ns()
         try:
-            self._session.engine.wait(self._single)
-        except Exception as error:
-            self._error = error
+            status = self._prepared.wait()
+        finally:
+            engine.blocked_ns += time.monotonic_ns() - started
+        if status:
+            try:
+                engine.go_on(self._single, status)
+            except Exception as error:
+                self._error = error
 
     def result(self) -> Any:
         """Return the result of a request that is done, or raise its error."""
-        self._session.engine.release(self._single)
+        self._release()
         if self._error is not None:
             raise self._error
         result = self._result
@@ -132,11 +140,12 @@ class Repeat:
         try:
             started = time.monotonic_ns()
             try:
-                status = self._run_single()
+                status = self._prepared.run()
             finally:
                 engine.blocked_ns += time.monotonic_ns() - started
             if status:
-                engine.finish(self._single, status)
+                engine.go_on(self._single, status)
+                self._release()
         except BaseException as error:
             self._tensor, self._result = tensor, result
             self._fail(error)
@@ -151,8 +160,12 @@ class Repeat:
         if not isinstance(error, Exception):
             self._session.handles.keep_in_flight(self)
         elif self._single.submitted:
-            self._session.engine.release(self._single)
+            self._release()
             self._tensor = self._result = None
+
+    def _release(self) -> None:
+        self._prepared.release()
+        self._single.handles[0] = 0
 
     def put_back(self) -> None:
         """Keep it for the next call, because it is not made now."""

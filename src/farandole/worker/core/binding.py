@@ -221,8 +221,11 @@ class Library:
         for handle, functions in ((without_lock, _BLOCKING), (with_lock, _QUICK)):
             for name, (result, arguments) in functions.items():
                 setattr(self, name, _declare(handle, path, name, result, arguments))
-        # Small calls use this with arguments of the C types: to check and convert them takes longer than the calls.
-        self.run_and_release_unchecked = without_lock["farandole_run_and_release"]
+        # Small calls use these with arguments of the C types: to check and convert them takes longer than the calls.
+        self.unchecked = {
+            name: (without_lock if name in _BLOCKING else with_lock)[name]
+            for name in ("farandole_run_and_release", "farandole_submit", "farandole_wait_all", "farandole_release_all")
+        }
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"{self.path} has no function {name}")

@@ -53,6 +53,25 @@ class Block:
         return buffer
 
 
+class Prepared(NamedTuple):
+    """Functions that make the same requests again and again.
+
+    They check and convert no arguments, because that takes longer than a small collective. Each returns a status: 0, or
+    one that `Engine.go_on` must deal with. The caller adds the time of `run` and `wait` to `Engine.blocked_ns`.
+
+    Attributes:
+        run: submits the requests, waits for them, and releases them if none has failed.
+        submit: submits all of them or none.
+        wait: waits for them.
+        release: releases their handles and results.
+    """
+
+    run: Callable[[], int]
+    submit: Callable[[], int]
+    wait: Callable[[], int]
+    release: Callable[[], int]
+
+
 # The words that announce this to a world, from `native/engine/engine_loop.cc`.
 _HAS_LEFT = "has shut down, "
 
@@ -226,33 +245,32 @@ class Engine:
         elif status:
             raise self._error(status)
 
-    def prepare(self, submission: Submission) -> Callable[[], int]:
-        """Return a function that submits the requests, waits for them and releases them, any number of times.
-
-        It returns a status; `finish` must be called if that is not 0. Its caller adds the time that it takes to
-        `blocked_ns`. It checks no arguments, so that it takes as little time as possible.
-        """
-        address = ctypes.c_void_p.from_param
-        return partial(
-            self._library.run_and_release_unchecked,
-            address(self._pointer.value),
+    def prepare(self, submission: Submission) -> Prepared:
+        """Return functions that make these requests again and again."""
+        address, functions = ctypes.c_void_p.from_param, self._library.unchecked
+        engine = address(self._pointer.value)
+        requests, handles = (
             address(ctypes.addressof(submission.requests)),
-            ctypes.c_size_t.from_param(submission.count),
             address(ctypes.addressof(submission.handles)),
-            ctypes.c_double.from_param(WAIT_SLICE_SECONDS),
+        )
+        count, seconds = ctypes.c_size_t.from_param(submission.count), ctypes.c_double.from_param(WAIT_SLICE_SECONDS)
+        return Prepared(
+            run=partial(functions["farandole_run_and_release"], engine, requests, count, handles, seconds),
+            submit=partial(functions["farandole_submit"], engine, requests, count, handles),
+            wait=partial(functions["farandole_wait_all"], engine, handles, count, seconds),
+            release=partial(functions["farandole_release_all"], engine, handles, count),
         )
 
-    def finish(self, submission: Submission, status: int) -> None:
-        """Wait for requests that a prepared function has not seen done in its time, and release them.
+    def go_on(self, submission: Submission, status: int) -> None:
+        """Wait for requests that a prepared function has not seen done in its time; raise any other error.
 
         Args:
             submission: the requests.
-            status: the status that the function returned.
+            status: the status that the function returned, not 0.
         """
         if status != _TIMEOUT:
             raise self._error(status)
         self.wait(submission)
-        self.release(submission)
 
     def done(self, submission: Submission) -> bool:
         """Return whether all requests are done, successfully or with an error."""
