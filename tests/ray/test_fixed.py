@@ -116,6 +116,49 @@ def test_failure_ends_call_with_rays_error(cluster: Any) -> None:
     executor.shutdown()
 
 
+def sum_or_fail(value: float, failing: int | None) -> float:
+    import numpy as np
+
+    import farandole.numpy as hvd
+
+    hvd.init()
+    if hvd.rank() == failing:
+        raise ValueError("as told")
+    return float(hvd.allreduce(np.full(1, value), op=hvd.Sum, name="x")[0])
+
+
+@pytest.mark.parametrize("call", ["run", "run_remote"])
+def test_call_after_one_that_a_rank_is_still_in_is_refused(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    monkeypatch.setattr("farandole.ray.fixed_workers._FAILED_CALL_SECONDS", 1.0)
+    executor = RayExecutor(SETTINGS, num_workers=2)
+    executor.start()
+    with pytest.raises(ValueError, match="as told"):
+        called = getattr(executor, call)(sum_or_fail, args=[1, 1])
+        cluster.get(called)
+    # Rank 1 would add its 10 to the 1 for which rank 0 still waits.
+    with pytest.raises(RuntimeError, match=r"failed on rank 1 .*as told.* rank 0 is still in it.*start\(\) again"):
+        executor.run(sum_or_fail, args=[10, None])
+    executor.start()
+    assert executor.run(sum_or_fail, args=[10, None]) == [20, 20]
+    executor.shutdown()
+
+
+def test_call_after_one_that_failed_on_all_ranks_uses_the_same_world(cluster: Any) -> None:
+    executor = RayExecutor(SETTINGS, num_workers=2)
+    executor.start()
+    assert executor.run(sum_or_fail, args=[1, None]) == [2, 2]
+    with pytest.raises(ValueError, match="as told"):
+        executor.run(lambda: fails_on_all())
+    assert executor.run(sum_or_fail, args=[10, None]) == [20, 20]
+    executor.shutdown()
+
+
+def fails_on_all() -> None:
+    raise ValueError("as told")
+
+
 def test_infeasible_request_times_out_and_can_be_shut_down(cluster: Any) -> None:
     executor = RayExecutor(RayExecutor.create_settings(placement_group_timeout_s=2), num_workers=100)
     with pytest.raises(TimeoutError, match="Ray did not have the resources for 100 workers within 2 s"):

@@ -20,6 +20,8 @@ from farandole.ray.worker import BaseHorovodWorker
 _SECRET_BYTES = 32
 # The least time, in seconds, that actors get to start once their resources are there: Ray may have to install packages.
 _START_SECONDS = 300.0
+# Seconds that ranks get to end a call that has failed on another rank.
+_FAILED_CALL_SECONDS = 30.0
 
 
 class FixedWorkers:
@@ -54,6 +56,8 @@ class FixedWorkers:
         """The placement group that `shutdown` removes."""
         self.workers: list[Any] = []
         """The actors, by rank."""
+        self._calls: list[Any] = []
+        """References to the values of the last call of all workers, by rank; empty once it has succeeded."""
 
     def start(
         self,
@@ -164,18 +168,25 @@ class FixedWorkers:
         callbacks: Sequence[Callable[[Any], Any]] | None = None,
     ) -> list[Any]:
         """Run `fn(*args, **kwargs)` on all workers, and return the values by rank."""
-        return list(use_ray().get(self.run_remote(fn, args, kwargs)))
+        arguments, keywords = tuple(args or ()), dict(kwargs or {})
+        return self.execute(lambda _: fn(*arguments, **keywords))
 
     def run_remote(
         self, fn: Callable[..., Any], args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None
     ) -> list[Any]:
         """Run `fn(*args, **kwargs)` on all workers, and return references to the values, by rank."""
         arguments, keywords = tuple(args or ()), dict(kwargs or {})
-        return [worker.execute.remote(lambda _: fn(*arguments, **keywords)) for worker in self._started()]
+        return self._call(lambda _: fn(*arguments, **keywords))
 
     def execute(self, fn: Callable[[Any], Any], callbacks: Sequence[Callable[[Any], Any]] | None = None) -> list[Any]:
         """Run `fn(object)` on all workers, and return the values by rank."""
-        return list(use_ray().get([worker.execute.remote(fn) for worker in self._started()]))
+        values = list(use_ray().get(self._call(fn)))
+        self._calls = []
+        return values
+
+    def _call(self, fn: Callable[[Any], Any]) -> list[Any]:
+        self._calls = [worker.execute.remote(fn) for worker in self._started()]
+        return list(self._calls)
 
     def execute_single(self, fn: Callable[[Any], Any]) -> Any:
         """Run `fn(object)` on rank 0, and return the value."""
@@ -184,17 +195,51 @@ class FixedWorkers:
     def _started(self) -> list[Any]:
         if not self.workers:
             raise RuntimeError("this executor has no workers: call start() first")
+        if self._calls:
+            self._check_last_call()
         return self.workers
+
+    def _check_last_call(self) -> None:
+        """Refuse another call while the last one has failed on one rank, and another rank is still in it.
+
+        That rank may wait in a collective, in which the other ranks would take part during the next call: results would
+        be wrong.
+
+        Raises:
+            RuntimeError: a rank has not left the last call.
+        """
+        failed = next(((rank, error) for rank, call in enumerate(self._calls) if (error := _error_of(call))), None)
+        if failed is None:
+            return
+        _, running = use_ray().wait(self._calls, num_returns=len(self._calls), timeout=_FAILED_CALL_SECONDS)
+        if running:
+            rank, error = failed
+            raise RuntimeError(
+                f"the last call failed on rank {rank} ({str(error).splitlines()[-1]}), and rank "
+                f"{self._calls.index(running[0])} is still in it, perhaps in a collective that waits for rank {rank}: "
+                "call shutdown(), and start() again"
+            ) from error
 
     def shutdown(self) -> None:
         """End the actors, and release their resources."""
         ray = use_ray()
         for worker in self.workers:
             ray.kill(worker)
-        self.workers = []
+        self.workers, self._calls = [], []
         if self._group is not None:
             ray.util.remove_placement_group(self._group)
             self._group = None
+
+
+def _error_of(call: Any) -> Exception | None:
+    """Return the error of a call that has failed, or None if it has succeeded or has not ended."""
+    ray = use_ray()
+    try:
+        if ray.wait([call], timeout=0)[0]:
+            ray.get(call)
+    except Exception as error:  # Ray raises errors that are also of the class of the user's exception.
+        return error
+    return None
 
 
 def common_environment(roster: str, master: str, secret: bytes, settings: RaySettings) -> dict[str, str]:
