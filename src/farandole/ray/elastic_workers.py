@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from farandole.base.display.wording import HOROVOD_FAILED_FIRST
+from farandole.base.display.wording import horovods_failure
 from farandole.control.launcher.function import cause_of, pickle_call, results_of
 from farandole.errors import SpecError
 from farandole.ray import through_client
@@ -112,7 +112,7 @@ class ElasticWorkers:
         call = pickle_call(fn, args, kwargs)
         outcome = run_on_hosts(self._hosts, launch_of_call(self._limits), self._environment, callbacks or (), call)
         if outcome.exit_code:
-            first = HOROVOD_FAILED_FIRST.format(name=outcome.rank, code=outcome.exit_code)
+            first = horovods_failure(outcome.rank, outcome.exit_code)
             raise RuntimeError(first + outcome.report) from cause_of(outcome)
         return results_of(outcome)
 

@@ -11,6 +11,16 @@ HOROVOD_FAILED = (
 HOROVOD_FAILED_FIRST = HOROVOD_FAILED + " The first process to do so was:\nProcess name: {name}\nExit code: {code}\n"
 
 
+def horovods_failure(rank: int | None, code: int) -> str:
+    """Return the lines with which Horovod reports the failure of a job.
+
+    Args:
+        rank: the rank that failed first; None: the job had another reason, or the worker was in no world.
+        code: the exit code of that rank.
+    """
+    return f"{HOROVOD_FAILED}\n" if rank is None else HOROVOD_FAILED_FIRST.format(name=rank, code=code)
+
+
 def error_lines(message: str, hint: str = "") -> str:
     """Return an error in the form that commands print: the problem, and on a separate line the next step.
 

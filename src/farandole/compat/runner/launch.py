@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from farandole.base.display.wording import HOROVOD_FAILED, HOROVOD_FAILED_FIRST, error_lines
+from farandole.base.display.wording import error_lines, horovods_failure
 from farandole.base.settings.table import SETTINGS
 from farandole.base.wire.os_text import show_os_text
 from farandole.base.wire.utf8_mode import ensure_utf8
@@ -378,9 +378,7 @@ def raise_failure(outcome: JobOutcome, starter: Starter | None = None) -> None:
     """
     if not outcome.report:
         return  # All went well, or the user ended it.
-    # An elastic job may fail for a reason other than one of its last workers.
-    known = outcome.rank is not None
-    text = HOROVOD_FAILED_FIRST.format(name=outcome.rank, code=outcome.exit_code) if known else f"{HOROVOD_FAILED}\n"
+    text = horovods_failure(outcome.rank, outcome.exit_code)
     if starter is not None:
         text = FAILED_OF_MPI.format(program=os.path.basename(starter.program), code=outcome.exit_code) + "\n"
     raise JobFailed(f"{text}\n{outcome.report}", outcome.rank, outcome.exit_code) from cause_of(outcome)

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from farandole.base.display.wording import HOROVOD_FAILED_FIRST
+from farandole.base.display.wording import horovods_failure
 from farandole.compat.runner import with_names
 from farandole.compat.spark import conf, task
 from farandole.errors import JobFailed, SpecError
@@ -155,5 +155,5 @@ def _horovods_words() -> Iterator[None]:
     except JobFailed as error:
         if error.rank is None:
             raise
-        text = HOROVOD_FAILED_FIRST.format(name=error.rank, code=error.exit_code)
+        text = horovods_failure(error.rank, error.exit_code)
         raise JobFailed(f"{text}{error}", error.rank, error.exit_code) from error.__cause__
