@@ -14,6 +14,7 @@ import pytest
 from tests.ray.conftest import SECONDS, until
 
 import farandole.errors
+from farandole.errors import SpecError
 from farandole.ray import RayExecutor
 
 SETTINGS = RayExecutor.create_settings(timeout_s=60, placement_group_timeout_s=60)
@@ -185,6 +186,8 @@ def test_callers_placement_group_is_used(cluster: Any) -> None:
         result = executor.run(place)
         groups = [each for each in ray.util.placement_group_table().values() if each["state"] == "CREATED"]
         executor.shutdown()
+        with pytest.raises(SpecError, match="has room for 3 of 4 workers"):
+            RayExecutor(SETTINGS, num_workers=4).start()
         return result, len(groups)
 
     strategy = PlacementGroupSchedulingStrategy(placement_group=group, placement_group_capture_child_tasks=True)

@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from farandole.control.launcher.plan.environment import place_variables
+from farandole.errors import SpecError
 from farandole.ray.placement import (
     Placement,
+    count_workers,
     devices_by_node,
     find_node_places,
     plan_placement,
@@ -69,6 +71,7 @@ class FixedWorkers:
         """Start the actors, and assign each its place in the world.
 
         Raises:
+            SpecError: the placement group of this program has too little room.
             TimeoutError: the resources are not available in time.
         """
         assert self._num_workers is None or self._num_hosts is None, "give either num_workers or num_hosts, not both"
@@ -95,6 +98,7 @@ class FixedWorkers:
         plan = plan_placement(self._num_workers, self._num_hosts, self._per_host, self._cpus, self._gpus)
         inherited = get_current_placement_group() if self._inherits else None
         if inherited is not None:
+            self._check_room(inherited, sum(plan.workers))
             return inherited, plan, True
         seconds = self._settings.placement_group_timeout_s
         self._group = placement_group([dict(bundle) for bundle in plan.bundles], strategy=plan.strategy)
@@ -110,6 +114,21 @@ class FixedWorkers:
                 "or wait longer with placement_group_timeout_s."
             )
         return self._group, plan, False
+
+    def _check_room(self, inherited: Any, workers: int) -> None:
+        """Refuse a placement group in which the workers have no room: Ray would wait for it forever.
+
+        Raises:
+            SpecError: it has too little room.
+        """
+        room = count_workers(inherited.bundle_specs, self._cpus, self._gpus)
+        if room < workers:
+            raise SpecError(
+                f"the placement group of this program has room for {room} of {workers} workers, which need "
+                f"{self._cpus:g} CPUs and {self._gpus:g} GPUs each: it has {inherited.bundle_specs}",
+                "add a bundle for each worker to that group, or start the executor outside of it with "
+                "use_current_placement_group=False",
+            )
 
     def _make_actors(self, group: Any, plan: Placement, anywhere: bool) -> list[Any]:
         actor = use_ray().remote(num_cpus=self._cpus, num_gpus=self._gpus)(BaseHorovodWorker)
@@ -155,9 +174,14 @@ class FixedWorkers:
         try:
             return list(use_ray().get(references, timeout=seconds))
         except TimeoutError as error:
+            found = (
+                "perhaps because something else uses the placement group of this program"
+                if self._group is None
+                else "although Ray has their resources"
+            )
             raise TimeoutError(
-                f"the actors of {len(self.workers)} workers have not answered within {seconds:g} s, although Ray has "
-                "their resources. See Ray's logs of these actors (`ray list actors`), or wait longer with timeout_s."
+                f"the actors of {len(self.workers)} workers have not answered within {seconds:g} s, {found}. "
+                "See Ray's logs of these actors (`ray list actors`), or wait longer with timeout_s."
             ) from error
 
     def run(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from farandole.control.roster.events import Place, find_places
+
+_UNITS = 10_000
 
 
 class Placement(NamedTuple):
@@ -45,6 +48,24 @@ def _resources(cpus: float, gpus: float, workers: int) -> dict[str, float]:
     each = {"CPU": cpus * workers, "GPU": gpus * workers}
     # Ray rejects an empty bundle.
     return {name: amount for name, amount in each.items() if amount} or {"CPU": 0.001}
+
+
+def count_workers(bundles: Sequence[Mapping[str, float]], cpus: float, gpus: float) -> float:
+    """Return the number of workers that bundles have room for, if nothing else uses them.
+
+    Args:
+        bundles: the resources of each bundle.
+        cpus: CPUs of each worker.
+        gpus: GPUs of each worker.
+
+    Example:
+        >>> count_workers([{"CPU": 1}, {"CPU": 4, "GPU": 1}], 1, 0), count_workers([{"CPU": 1}], 0, 0)
+        (5, inf)
+    """
+    needed = {name: amount for name, amount in (("CPU", cpus), ("GPU", gpus)) if amount}
+    if not needed:
+        return math.inf
+    return sum(min(_times(bundle.get(name, 0), amount) for name, amount in needed.items()) for bundle in bundles)
 
 
 def find_node_places(nodes: Sequence[str]) -> tuple[Place, ...]:
@@ -92,10 +113,15 @@ def count_slots(
         resources = node.get("Resources")
         if not node.get("Alive", node.get("alive")) or not isinstance(resources, Mapping):
             continue
-        slots = int(resources.get("CPU", 0) // cpus_per_worker) if cpus_per_worker else None
+        slots = _times(resources.get("CPU", 0), cpus_per_worker) if cpus_per_worker else None
         if use_gpu:
-            by_gpu = int(resources.get("GPU", 0) // gpus_per_worker)
+            by_gpu = _times(resources.get("GPU", 0), gpus_per_worker)
             slots = by_gpu if slots is None else min(slots, by_gpu)
         if slots:
             found[str(node["NodeManagerAddress"])] = slots
     return found
+
+
+def _times(there: float, needed: float) -> int:
+    """Return how often an amount is there. Ray counts in units of 1/10,000, so 10 times 0.1 is 1."""
+    return round(there * _UNITS) // max(1, round(needed * _UNITS))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import stat
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from farandole.ray import RayExecutor
 from farandole.ray.placement import (
     Placement,
     count_slots,
+    count_workers,
     devices_by_node,
     find_node_places,
     plan_placement,
@@ -23,6 +25,13 @@ def test_placement_groups() -> None:
     assert plan_placement(3, None, 1, 2, 0) == Placement("PACK", ({"CPU": 2},) * 3, (1, 1, 1))
     assert plan_placement(None, 2, 4, 1, 1) == Placement("STRICT_SPREAD", ({"CPU": 4, "GPU": 4},) * 2, (4, 4))
     assert plan_placement(1, None, 1, 0, 0).bundles == ({"CPU": 0.001},), "Ray takes no empty bundle"
+
+
+def test_room_in_bundles() -> None:
+    assert count_workers([{"CPU": 1}, {"CPU": 2.5}, {"GPU": 4}], 1, 0) == 3
+    assert count_workers([{"CPU": 8, "GPU": 1}, {"CPU": 1, "GPU": 4}], 1, 1) == 2
+    assert count_workers([{"CPU": 1}], 0.1, 0) == 10, "1 // 0.1 is 9"
+    assert count_workers([{"CPU": 1}], 0, 0) == math.inf
 
 
 def test_a_host_is_a_node_and_its_ranks_need_not_be_contiguous() -> None:
