@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import pickle
 import secrets
-import sys
 import threading
 import time
 from concurrent.futures import Future, wait
@@ -14,10 +13,11 @@ from dataclasses import replace
 from typing import Any
 
 from farandole.control.launcher.agents.reception import HostsMissing
+from farandole.control.launcher.output.console import text_writer
 from farandole.control.launcher.supervise.outcome import JobOutcome
 from farandole.errors import JobFailed
 from farandole.spark.connect_task import SCHEMA, Answer, Member, Removal
-from farandole.spark.driver import Options, writer_to
+from farandole.spark.driver import Options, streams_of
 from farandole.spark.use_spark import why_dialer_ended, why_it_failed
 
 _REST_SECONDS = 0.2
@@ -41,8 +41,8 @@ def run_by_connect(session: Any, call: bytes, size: int, options: Options) -> Jo
     job = f"farandole-run-{secrets.token_hex(8)}"
     member = Member(job, call, size, replace(options, stdout=None, stderr=None))
     answer, codes = _Query(session, member).run()
-    writer_to(options.stdout, sys.stdout)(answer.stdout.encode())
-    writer_to(options.stderr, sys.stderr)(answer.stderr.encode())
+    for stream, text in zip(streams_of(options), (answer.stdout, answer.stderr), strict=True):
+        text_writer(stream)(text.encode())
     if isinstance(answer.outcome, Exception):
         raise answer.outcome
     why = next(filter(None, itertools.starmap(why_dialer_ended, codes.items())), "")

@@ -15,17 +15,17 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import wait
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TextIO
+from typing import Any, Protocol
 
 from farandole.base.wire.address import format_address
 from farandole.control.launcher.agents.reception import Reception
-from farandole.control.launcher.arguments import check_text, read_number, read_variables
+from farandole.control.launcher.arguments import check_stream, check_text, read_number, read_variables
 from farandole.control.launcher.function import BackgroundJob, call_command
 from farandole.control.launcher.job.dialed_hosts import DialedHosts
 from farandole.control.launcher.job.elastic import Elastic
 from farandole.control.launcher.job.machine import Machine
 from farandole.control.launcher.job.spec import LaunchSpec
-from farandole.control.launcher.output.console import Console
+from farandole.control.launcher.output.console import Console, text_writer
 from farandole.control.launcher.start.launch import launch
 from farandole.control.launcher.supervise.outcome import JobOutcome
 from farandole.errors import JobFailed, SpecError
@@ -94,6 +94,8 @@ class Options:
         """
         seconds = start_seconds(start_timeout)
         check_text("executable", executable, "/usr/bin/python3")
+        for name, stream in (("stdout", stdout), ("stderr", stderr)):
+            check_stream(name, stream)
         command = call_command(executable)
         return cls(seconds, _read_variables(env), stdout, stderr, verbose, timestamps, command, _read_ports(ports))
 
@@ -160,7 +162,8 @@ def run_job(
     reception = Reception(options.ports, lambda: secret, start_timeout=options.start_timeout)
     address = format_address(host, reception.listen())
     spec = LaunchSpec(options.command, size, elastic=elastic, timestamps=options.timestamps, dialed=_HOSTS)
-    console = Console(writer_to(options.stdout, sys.stdout), writer_to(options.stderr, sys.stderr))
+    out, err = streams_of(options)
+    console = Console(text_writer(out), text_writer(err))
     # Workers inherit from the tasks that they run in, and nothing from this process, which may be on another machine.
     machine = Machine("driver", 1, 0, "/", {})
     job = BackgroundJob()
@@ -214,16 +217,11 @@ def host_of(context: Any) -> str:
     return str(host)
 
 
-def writer_to(given: Any, default: TextIO) -> Callable[[bytes], None]:
-    """Return a function that writes output to a stream: any object with the method `write`."""
-    stream = default if given is None else given
-
-    def write(data: bytes) -> None:
-        stream.write(data.decode())
-        if hasattr(stream, "flush"):
-            stream.flush()
-
-    return write
+def streams_of(options: Options) -> tuple[Any, Any]:
+    """Return the streams for the workers' standard output and error."""
+    given = (options.stdout, sys.stdout), (options.stderr, sys.stderr)
+    out, err = (default if stream is None else stream for stream, default in given)
+    return out, err
 
 
 def start_thread(target: Callable[[], None], name: str) -> threading.Thread:

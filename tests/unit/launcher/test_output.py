@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import re
 import resource
 import threading
@@ -19,6 +20,7 @@ from farandole.control.launcher.output.console import (
     open_log,
     open_worker,
     read_ranks,
+    text_writer,
 )
 from farandole.control.launcher.output.lines import LONGEST_LINE, LineSplitter
 from farandole.control.launcher.output.logs import begin_attempt, rank_folder
@@ -132,6 +134,27 @@ def test_full_disk_loses_output_but_not_job() -> None:
         b"warning: standard output loses lines: No space left on device\n"
         b"hint: training continues; free some space, and lines are written again\n"
     )
+
+
+def test_error_of_users_stream_is_told_and_blocks_nothing() -> None:
+    err = bytearray()
+    console = Console(text_writer(io.BytesIO()), err.extend)
+    written: list[int] = []
+    stream = WorkerStream(console, 0, STDOUT, written=written.append)
+    for _ in range(3):
+        stream.write(b"x\n")
+    assert console.close(10)
+    assert written == [2, 2, 2], "the worker would wait for its output to be taken"
+    assert err.startswith(b"warning: output is no longer written: TypeError: a bytes-like object is required")
+    assert err.count(b"hint: ") == 1
+
+
+def test_characters_that_a_stream_lacks_are_escaped() -> None:
+    file = io.BytesIO()
+    stream = io.TextIOWrapper(file, "ascii")
+    text_writer(stream)("é is one\n".encode())
+    text_writer(stream)(b"and the next line\n")
+    assert file.getvalue() == b"\\xe9 is one\nand the next line\n"
 
 
 def test_stalled_reader_delays_only_its_stream() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pytest
@@ -25,6 +26,14 @@ def test_invalid_ports_are_an_error(ports: Any) -> None:
 def test_valid_ports_are_accepted() -> None:
     assert _read(range(5000, 5002)).ports == (5000, 5001)
     assert _read((0,)).ports == (0,)
+
+
+@pytest.mark.parametrize("stream", [5, "out.txt", io.BytesIO()])
+def test_streams_that_take_no_text_are_an_error(stream: Any) -> None:
+    for given in ((stream, None), (None, stream)):
+        with pytest.raises(SpecError, match="is not a stream of text"):
+            Options.read(1.0, None, *given, 0, False, None, [0])
+    assert Options.read(1.0, None, io.StringIO(), None, 0, False, None, [0])
 
 
 @pytest.mark.parametrize("count", ["2", 2.0, 0, -1, [2]])

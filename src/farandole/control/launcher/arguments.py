@@ -5,6 +5,7 @@ A wrong kind of argument is refused in one sentence, before a worker is started 
 
 from __future__ import annotations
 
+import io
 import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
@@ -84,6 +85,19 @@ def check_path(name: str, given: object) -> None:
     """
     if given is not None and not isinstance(given, (str, PathLike)):
         raise _refusal(name, given, "a path", "give text or a pathlib.Path, or omit it")
+
+
+def check_stream(name: str, given: object) -> None:
+    """Refuse a value that is neither None nor a stream that text can be written to.
+
+    Raises:
+        SpecError: it is neither.
+    """
+    is_binary = isinstance(given, (io.RawIOBase, io.BufferedIOBase))
+    if given is not None and (is_binary or not callable(getattr(given, "write", None))):
+        raise _refusal(
+            name, given, "a stream of text", "give an object with write(text), such as a file opened with mode 'w'"
+        )
 
 
 def read_variables(name: str, given: Any) -> dict[str, str]:

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import Any, BinaryIO
 
 from farandole.control.agent.protocol import STDERR, STDOUT
 from farandole.control.launcher.output.alike import Alike
@@ -146,13 +146,7 @@ class Console:
     def _line_writer(self, target: ByteWriter | LineWriter, look: Look, on_broken: Callable[[], None]) -> LineWriter:
         if isinstance(target, LineWriter):
             return target
-        return line_writer_for(_until_broken(target, on_broken, self._warn_of_full_disk), look)
-
-    def _warn_of_full_disk(self, error: OSError) -> None:
-        self.say_once(
-            f"warning: standard output loses lines: {error.strerror}\n"
-            "hint: training continues; free some space, and lines are written again"
-        )
+        return line_writer_for(_until_broken(target, on_broken, self.say_once), look)
 
     def submit(self, stream: int, job: Callable[[LineWriter], None]) -> None:
         """Run `job` in the stream's thread with its line writer, after everything submitted before."""
@@ -210,8 +204,11 @@ class _Writer(threading.Thread):
         self._line_writer.finish()
 
 
-def _until_broken(writer: ByteWriter, on_broken: Callable[[], None], on_full: Callable[[OSError], None]) -> ByteWriter:
-    """Return a writer that drops everything after its last reader is gone, and what a full disk has no space for."""
+def _until_broken(writer: ByteWriter, on_broken: Callable[[], None], warn: Callable[[str], None]) -> ByteWriter:
+    """Return a writer that drops everything after its last reader is gone, and what a full disk has no space for.
+
+    It raises nothing: without the thread that calls it, nobody would take the workers' output, and they would wait.
+    """
     broken = False
 
     def write(data: bytes) -> None:
@@ -220,11 +217,23 @@ def _until_broken(writer: ByteWriter, on_broken: Callable[[], None], on_full: Ca
             return
         try:
             writer(data)
-        except (OSError, ValueError) as error:  # ValueError: a Python stream that was closed.
-            if isinstance(error, OSError) and error.errno in _NO_SPACE:
-                on_full(error)
+        except OSError as error:
+            if error.errno in _NO_SPACE:
+                warn(
+                    f"warning: standard output loses lines: {error.strerror}\n"
+                    "hint: training continues; free some space, and lines are written again"
+                )
                 return
             broken = True
+        except ValueError:  # A Python stream that was closed.
+            broken = True
+        except Exception as error:  # A user's stream raises anything.
+            broken = True
+            warn(
+                f"warning: output is no longer written: {type(error).__name__}: {error}\n"
+                "hint: training continues; give a stream that takes text, such as a file opened with mode 'w'"
+            )
+        if broken:
             on_broken()
 
     return write
@@ -391,11 +400,19 @@ def descriptor_writer(fd: int) -> ByteWriter:
     return write
 
 
-def text_writer(stream: TextIO) -> ByteWriter:
-    """Return a function that writes to a Python text stream, such as a notebook's."""
+def text_writer(stream: Any) -> ByteWriter:
+    """Return a function that writes to a Python text stream, such as a notebook's: any object with `write`.
+
+    Characters that the stream's encoding lacks are escaped.
+    """
 
     def write(data: bytes) -> None:
-        stream.write(data.decode())
-        stream.flush()
+        text = data.decode()
+        try:
+            stream.write(text)
+        except UnicodeEncodeError as error:
+            stream.write(text.encode(error.encoding, "backslashreplace").decode(error.encoding))
+        if hasattr(stream, "flush"):
+            stream.flush()
 
     return write
