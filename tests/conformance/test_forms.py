@@ -358,6 +358,71 @@ def test_argument_of_wrong_type_is_named_with_what_it_should_be(world, wrong):
     world.run(body)
 
 
+GROUPED = {
+    form.function(name): {"root_rank": 0} if name == "reduce" else {}
+    for name, collective in DECLARED.items()
+    for form in collective.forms()
+    if form.grouped
+}
+
+
+@pytest.mark.needs("grouped")
+def test_grouped_function_takes_several_tensors_only(world):
+    """The error says at once what was given and what is wanted; JAX also takes structures, where nothing is begun."""
+
+    def body(front):
+        hvd = front.hvd
+        tensor = front.tensor(1.0)
+        wrong = {
+            "dict": {"a": tensor},
+            "str": "text",
+            "bytes": b"text",
+            "set": {1.0},
+            "NoneType": None,
+            "int": 5,
+            type(tensor).__name__: tensor,
+        }
+        if not front.is_thorough:
+            return  # The compiled function of the test would get the argument first.
+        for function, options in GROUPED.items():
+            if not hasattr(hvd, function):
+                continue
+            structures = "jax" in front.has and "async" not in function
+            for kind, given in wrong.items():
+                if structures and given is not wrong["set"] and not isinstance(given, (str, bytes)):
+                    continue
+                try:
+                    getattr(hvd, function)(given, **options)
+                except ValueError as error:
+                    assert structures or str(error).startswith(f"{function} takes a list of "), error
+                    assert f"s, but got {kind if given is not tensor else ''}" in str(error), error
+                else:
+                    raise AssertionError(f"{function} took {given!r}")
+        assert front.number(hvd.grouped_allreduce([front.tensor([1.0])], op=hvd.Sum)[0]) == hvd.size()
+
+    world.run(body)
+
+
+@pytest.mark.needs("grouped")
+def test_grouped_function_takes_what_yields_tensors(world):
+    def body(front):
+        hvd = front.hvd
+        if not front.is_thorough:
+            return
+        for function, options in GROUPED.items():
+            if not hasattr(hvd, function) or ("jax" in front.has and "async" not in function):
+                continue
+            minimum = {} if "gather" in function else {"op": hvd.Min}
+            tensors = [front.tensor(np.full((hvd.size(), 2), number)) for number in (1, 2)]
+            for given in ((each for each in tensors), dict(enumerate(tensors)).values()):
+                outputs = getattr(hvd, function)(given, **options, **minimum)
+                if "async" in function:
+                    outputs = hvd.synchronize(outputs)
+                assert [front.array(each)[0, 0] for each in outputs] == [1, 2], function
+
+    world.run(body)
+
+
 @pytest.mark.needs("process sets")
 def test_process_set_of_wrong_type_in_calls_without_tensors(world):
     def body(front):

@@ -68,8 +68,8 @@ class Arrays(FrontEnd[Array]):
             return jnp.asarray(given)
         except (TypeError, ValueError):
             raise InvalidRequestError(
-                f"farandole.jax takes arrays, but got {type(given).__name__}. For all arrays of a structure, use the "
-                "grouped function, such as hvd.grouped_allreduce(gradients)."
+                f"farandole.jax takes arrays, but got {type(given).__name__}. A grouped function, such as "
+                "hvd.grouped_allreduce(gradients), takes all arrays of a pytree: of lists, tuples and dicts."
             ) from None
 
     def dtype(self, tensor: Array) -> ElementType:

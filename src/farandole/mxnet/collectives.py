@@ -9,6 +9,7 @@ import mxnet as mx
 
 from farandole.mxnet.arrays import Arrays
 from farandole.mxnet.sent import Sent
+from farandole.worker.collectives.arguments import several
 from farandole.worker.collectives.compression import Feedback, NoneCompressor, Recipe
 from farandole.worker.collectives.declaration import Collective, Form, Options
 from farandole.worker.collectives.forms import Forms, Runner
@@ -24,10 +25,12 @@ def runner(collective: Collective, form: Form) -> Runner:
 
 
 def _in_place_runner(collective: Collective, form: Form) -> Runner:
-    carry_out = _forms.runner(collective, form)
+    carry_out, function = _forms.runner(collective, form), form.function(collective.name)
 
     def run(given: Any, name: str | None, process_set: ProcessSet, options: Options, *, priority: int) -> Any:
         collective.settle(options)
+        if form.grouped:
+            given = several(function, given, FRONT.noun)
         sent: Any = [Sent(array, priority, in_place=True) for array in (given if form.grouped else [given])]
         carry_out(sent if form.grouped else sent[0], name, process_set, options)
         return given
@@ -36,7 +39,7 @@ def _in_place_runner(collective: Collective, form: Form) -> Runner:
 
 
 def _runner(collective: Collective, form: Form) -> Runner:
-    carry_out = _forms.runner(collective, form)
+    carry_out, function = _forms.runner(collective, form), form.function(collective.name)
 
     def run(
         given: Any,
@@ -49,7 +52,7 @@ def _runner(collective: Collective, form: Form) -> Runner:
     ) -> Any:
         collective.settle(options)
         options = {option: _plain(value) for option, value in options.items()}
-        arrays = list(given) if form.grouped else [given]
+        arrays = several(function, given, FRONT.noun) if form.grouped else [given]
         if isinstance(compression, (Recipe, Feedback)):
             sent = [Sent(array, priority) for array in arrays]
             return _unsent(carry_out(sent if form.grouped else sent[0], name, process_set, options, compression))

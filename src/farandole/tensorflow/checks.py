@@ -48,8 +48,8 @@ def writable(given: Any) -> None:
     """Raise ValueError if an argument is not a variable, or is one whose values cannot be sent."""
     if not hasattr(given, "assign"):
         raise InvalidRequestError(
-            f"broadcast_ writes over a tf.Variable, but got {type(given).__name__}. Use broadcast, which returns a new "
-            "tensor."
+            f"broadcast_ takes a list of variables and writes over them, but got {type(given).__name__} in it. Use "
+            "broadcast, which returns a new tensor."
         )
     _check_movable(tf.as_dtype(given.dtype))
 

@@ -17,6 +17,7 @@ from farandole.tensorflow.compression import Compression
 from farandole.tensorflow.ops.gradients import call_name
 from farandole.tensorflow.sparse import allreduce_slices
 from farandole.worker.collectives.allreduce import ALLREDUCE
+from farandole.worker.collectives.arguments import several
 from farandole.worker.collectives.declaration import COMPRESSION, PLAIN, Collective, Form, Options, Parameter, Received
 from farandole.worker.collectives.dialect import Dialect
 from farandole.worker.collectives.forms import Runner
@@ -95,6 +96,8 @@ def _plain_runner(collective: Collective) -> Runner:
 
 
 def _grouped_runner(collective: Collective, form: Form) -> Runner:
+    function = form.function(collective.name)
+
     def run(
         tensors: Any,
         name: str | None,
@@ -106,7 +109,7 @@ def _grouped_runner(collective: Collective, form: Form) -> Runner:
         device_sparse: str = "",
         ignore_name_scope: bool = False,
     ) -> list[Any]:
-        tensors = list(tensors)
+        tensors = several(function, tensors, DIALECT.noun)
         if not tensors:
             return []
         collective.settle(options)
@@ -185,7 +188,7 @@ def broadcast_(
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
     """Assign the root's values to variables, and return the values."""
-    variables = list(variables)
+    variables = several("broadcast_", variables, "variable")
     for variable in variables:
         checks.writable(variable)
     return ops.broadcast_in_place(variables, root_rank=root_rank, name=name, process_set=process_set)

@@ -56,6 +56,7 @@ def test_wrong_arguments_are_refused_before_anything_is_sent(tensorflow_nursery:
         hvd.init()
         slices = tf.IndexedSlices([[1.0, 2.0]], [0])
         text = tf.constant(["text"])
+        variable = tf.Variable([1.0])
         wrong = [
             (NotImplementedError, "Average and Sum only", lambda: hvd.allreduce(slices, op=hvd.Min)),
             (NotImplementedError, "Pre/postscale", lambda: hvd.allreduce(slices, prescale_factor=0.5)),
@@ -66,6 +67,12 @@ def test_wrong_arguments_are_refused_before_anything_is_sent(tensorflow_nursery:
             (ValueError, "got EagerTensor" if not in_graph else "writes over", lambda: hvd.broadcast_([text], 0)),
             (ValueError, "tensor.to_tensor()", lambda: hvd.allreduce(tf.ragged.constant([[1.0], [1.0, 2.0]]))),
             (ValueError, "tf.sparse.to_dense", lambda: hvd.allgather(tf.sparse.from_dense([1.0, 0.0]))),
+            (
+                ValueError,
+                "broadcast_ takes a list of variables, but got dict",
+                lambda: hvd.broadcast_({"": variable}, 0),
+            ),
+            (ValueError, "broadcast_ takes a list of variables", lambda: hvd.broadcast_(variable, 0)),
             (ValueError, "list of variables, but got", lambda: hvd.broadcast_variables([tf.constant([1.0])], 0)),
             (ValueError, "list of variables, but got Module", lambda: hvd.broadcast_variables(tf.Module(), 0)),
             (ValueError, "32-bit", lambda: hvd.alltoall([1.0, 2.0], splits=["x"])),

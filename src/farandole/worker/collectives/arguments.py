@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence, Set
 from reprlib import repr
 from typing import Any
 
@@ -42,6 +42,41 @@ def check_arguments(function: str, arguments: Mapping[str, Any]) -> None:
             fits, expected = _EXPECTED[name]
             if not fits(value):
                 raise InvalidRequestError(f"{function}: {name} is {repr(value)}, but should be {expected}.")
+
+
+def several(function: str, given: Any, noun: str) -> Sequence[Any]:
+    """Return the tensors in the argument of a grouped function: a list, or anything else that yields tensors.
+
+    It is checked before the call, because a text and a dict yield something else. A tensor yields its rows.
+
+    Args:
+        function: the name of the function that was called, for the message.
+        given: the argument.
+        noun: the framework's word for a tensor.
+
+    Raises:
+        ValueError: the argument does not yield tensors, or not in an order that is the same on all ranks.
+
+    Example:
+        >>> several("grouped_allreduce", "loss", "array")
+        Traceback (most recent call last):
+        farandole.errors.InvalidRequestError: grouped_allreduce takes a list of arrays, but got str.
+    """
+    if isinstance(given, (list, tuple)):
+        return given
+    instead = ""
+    if isinstance(given, Mapping):
+        instead = " Pass a list of its values, in the same order on all ranks."
+    elif isinstance(given, Set):
+        instead = " Pass a list, in the same order on all ranks."
+    elif not isinstance(given, (str, bytes)):
+        try:
+            tensors = iter(given)
+        except TypeError:
+            instead = f" For one {noun}, pass [{noun}]."
+        else:
+            return list(tensors)
+    raise InvalidRequestError(f"{function} takes a list of {noun}s, but got {type(given).__name__}.{instead}")
 
 
 def whole(value: Any) -> int:

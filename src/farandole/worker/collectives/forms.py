@@ -5,10 +5,11 @@ A call is waited for at once (`now`, or `now_in_place` if it overwrites its inpu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from farandole.worker.collectives.arguments import several
 from farandole.worker.collectives.calls import call_of_one, call_of_several, member_names
 from farandole.worker.collectives.compressed import check_compressed_call, compressed_call
 from farandole.worker.collectives.compression import Feedback, Recipe
@@ -123,13 +124,14 @@ class Forms:
     def _grouped_runner(self, collective: Collective) -> Runner:
         front, settle = self.front, collective.settle
         none, form = front.no_compression, Form(grouped=True)
+        function = form.function(collective.name)
 
         def run(
             tensors: Any, name: str | None, process_set: ProcessSet, options: Options, compression: Any = none
         ) -> Any:
             settle(options)
             tensors, together = front.spread(tensors)
-            tensors = self._accepted(tensors, False)
+            tensors = self._accepted(function, tensors, False)
             if isinstance(compression, (Recipe, Feedback)):
                 return together(self._compressed(collective, form, compression, tensors, name, process_set, options))
             if compression is none:
@@ -145,6 +147,7 @@ class Forms:
     def _in_place_runner(self, collective: Collective, form: Form) -> Runner:
         front, settle, operation = self.front, collective.settle, form.operation(collective.name)
         converts, now_in_place = front.converts, self._now_in_place
+        function = form.function(collective.name)
 
         def run(tensor: Any, name: str | None, process_set: ProcessSet, options: Options) -> Any:
             settle(options)
@@ -166,7 +169,7 @@ class Forms:
 
         def run_grouped(tensors: Any, name: str | None, process_set: ProcessSet, options: Options) -> Any:
             settle(options)
-            tensors = self._accepted(tensors, True)
+            tensors = self._accepted(function, tensors, True)
             call = front, collective, tensors, True, options, process_set
             return self._now_in_place(tensors, operation, name, process_set, call_of_several, *call)
 
@@ -176,6 +179,7 @@ class Forms:
         front, settle, in_place = self.front, collective.settle, form.in_place
         operation, returns = form.operation(collective.name), collective.returns_later
         converts, later = front.converts, self._later
+        function = form.function(collective.name)
 
         def begin(tensor: Any, name: str | None, process_set: ProcessSet, options: Options) -> int:
             settle(options)
@@ -188,7 +192,7 @@ class Forms:
 
         def begin_grouped(tensors: Any, name: str | None, process_set: ProcessSet, options: Options) -> int:
             settle(options)
-            tensors = self._accepted(tensors, in_place)
+            tensors = self._accepted(function, tensors, in_place)
             call = front, collective, tensors, in_place, options, process_set
             return self._later(operation, name, process_set, call_of_several, *call, taking(options))
 
@@ -197,11 +201,12 @@ class Forms:
 
         return begin_grouped if form.grouped else begin
 
-    def _accepted(self, given: Iterable[Any], in_place: bool) -> tuple[Tensor, ...]:
-        """Convert arguments to tensors, as `FrontEnd.accept` does."""
+    def _accepted(self, function: str, given: Any, in_place: bool) -> tuple[Tensor, ...]:
+        """Convert a grouped function's argument to tensors, as `several` and `FrontEnd.accept` do."""
+        tensors = several(function, given, self.front.noun)
         if not self.front.converts:
-            return tuple(given)
-        return tuple([self.front.accept(each, in_place) for each in given])
+            return tuple(tensors)
+        return tuple([self.front.accept(each, in_place) for each in tensors])
 
     # --- plain calls ---------------------------------------------------------------------------------------------
 

@@ -142,8 +142,11 @@ class FrontEnd(Dialect, ABC, Generic[Tensor]):
         tensor: Tensor = given
         return tensor
 
-    def spread(self, given: Any) -> tuple[Iterable[Any], Callable[[Iterable[Tensor]], Any]]:
-        """Return the tensors in a grouped function's argument, and a function that makes its result from theirs."""
+    def spread(self, given: Any) -> tuple[Any, Callable[[Iterable[Tensor]], Any]]:
+        """Return the argument of a grouped function, as `several` takes it, and a function that makes its result.
+
+        A front end with structures of tensors returns a list of the tensors in the structure.
+        """
         return given, list
 
     def empty_like(self, tensor: Tensor) -> Tensor:
