@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
+import os
 import pickle
 import sys
 import threading
@@ -23,6 +25,7 @@ from farandole.control.jobs.handle import JobFailed
 from farandole.control.jobs.log_lines import follow_file, of_rank
 from farandole.control.jobs.places import Place
 from farandole.control.jobs.status import JobState
+from farandole.errors import WorkerLostError
 
 Farandole = Callable[..., tuple[int, str, str]]
 
@@ -259,14 +262,71 @@ def test_function_is_submitted_as_command_and_returns_results(
     assert command[1:3] == ("-m", "farandole.control.jobs.function")
     folder = Path(command[3])
     assert folder.parent == tmp_path and folder.stat().st_mode & 0o077 == 0
-    for rank in ("1", "0"):
-        monkeypatch.setenv("RANK", rank)
-        monkeypatch.setattr(sys, "argv", ["function", str(folder)])
-        with monkeypatch.context() as unchanged:
-            unchanged.setattr(sys, "path", list(sys.path))
-            function.main()
+    for rank in (1, 0):
+        call(folder, rank, monkeypatch)
     jobs.change("power", state=JobState.SUCCEEDED)
     assert job.result() == [32, 32]
+
+
+def call(folder: Path, rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Call a submitted function as a worker does."""
+    with monkeypatch.context() as patched:
+        patched.setenv("RANK", str(rank))
+        patched.setattr(sys, "argv", ["function", str(folder)])
+        patched.setattr(sys, "path", list(sys.path))
+        function.main()
+
+
+class OwnError(Exception):
+    """Can be pickled, but not unpickled, as many exceptions with a constructor of their own."""
+
+    def __init__(self, what: str, rank: int) -> None:
+        super().__init__(f"{what} on rank {rank}")
+
+
+def on_rank(first: object, second: object) -> object:
+    """Return or raise what is given for this rank."""
+    mine = (first, second)[int(os.environ["RANK"])]
+    if isinstance(mine, type):
+        raise mine("a", 1)
+    return mine
+
+
+@pytest.mark.parametrize(
+    ("given", "cause"),
+    [
+        ((WorkerLostError, LookupError), LookupError),
+        ((WorkerLostError, WorkerLostError), WorkerLostError),
+        ((OwnError, 1), TypeError),
+        ((1, 1), type(None)),
+    ],
+    ids=["the others failed because of it", "of a worker that was killed", "not unpickled", "none"],
+)
+def test_cause_of_failed_function_is_what_failed_first(
+    jobs: FakeJobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[object, ...], cause: type
+) -> None:
+    job = farandole.submit(on_rank, *given, workers=2, name="a", shared=tmp_path)
+    for rank in range(2):
+        with contextlib.suppress(Exception):
+            call(Path(jobs.specs["a"].command[3]), rank, monkeypatch)
+    jobs.change("a", state=JobState.FAILED)
+    with pytest.raises(JobFailed, match="job a has failed") as raised:
+        job.result()
+    assert type(raised.value.__cause__) is cause
+
+
+def test_missing_value_of_a_worker_is_an_error_unless_job_is_elastic(
+    jobs: FakeJobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for workers, name in ((2, "fixed"), ("1:2", "elastic")):
+        job = farandole.submit(pow, 2, 5, workers=workers, name=name, shared=tmp_path)
+        call(Path(jobs.specs[name].command[3]), 1, monkeypatch)
+        jobs.change(name, state=JobState.SUCCEEDED)
+        if name == "elastic":
+            assert job.result() == [32]
+            continue
+        with pytest.raises(JobFailed, match="job fixed has values of only 1 of 2 workers"):
+            job.result()
 
 
 def test_function_that_cannot_be_pickled_or_written_is_refused(jobs: FakeJobs, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from farandole.control.jobs.errors import Refused
+from farandole.errors import lost_rank_behind
 
 FOLDER = ".farandole-calls"
 """Default parent directory of calls, in the directory where the job is submitted."""
@@ -61,13 +62,30 @@ def command_of(folder: Path) -> list[str]:
 
 
 def results(folder: Path) -> list[tuple[bool, Any]]:
-    """Return the workers' outcomes in their order: whether the function returned, and its value or exception."""
+    """Return the workers' outcomes in their order: whether the function returned, and its value or exception.
+
+    For an outcome that cannot be unpickled in this process, the exception is that of unpickling.
+    """
     found = {
         int(path.name.removeprefix(_RESULT)): path.read_bytes()
         for path in folder.iterdir()
         if re.fullmatch(rf"{_RESULT}\d+", path.name)
     }
-    return [pickle.loads(found[number]) for number in sorted(found)]
+    return [_unpickled(found[number]) for number in sorted(found)]
+
+
+def first_cause(folder: Path) -> BaseException | None:
+    """Return an exception that the function raised; if possible, none that follows from the loss of another worker."""
+    raised = [value for returned, value in results(folder) if not returned]
+    return next((error for error in raised if lost_rank_behind(error) is None), raised[0] if raised else None)
+
+
+def _unpickled(content: bytes) -> tuple[bool, Any]:
+    try:
+        returned, value = pickle.loads(content)
+    except Exception as error:  # Its class raises what it likes, or is not installed here.
+        return False, error
+    return returned, value
 
 
 def main() -> None:

@@ -22,14 +22,19 @@ ABSENCE_SECONDS = 120.0
 
 
 class JobFailed(JobError):
-    """A job that was waited for did not succeed.
+    """A job that was waited for did not succeed, or has not returned the value of each worker.
 
     Attributes:
         status: final status of the job.
+
+    Args:
+        status: final status of the job.
+        problem: the rest of the sentence that begins with the job's name; "": its state, and the reason.
     """
 
-    def __init__(self, status: JobStatus) -> None:
-        super().__init__(f"job {status.name} {status.state.in_words}: {status.reason or 'no reason is known'}")
+    def __init__(self, status: JobStatus, problem: str = "") -> None:
+        told = problem or f"{status.state.in_words}: {status.reason or 'no reason is known'}"
+        super().__init__(f"job {status.name} {told}")
         self.status = status
 
 
@@ -107,9 +112,9 @@ class JobHandle:
 class FunctionHandle(JobHandle):
     """A job that calls a function on each of its workers."""
 
-    def __init__(self, name: str, place: str, service: JobService, folder: Path) -> None:
+    def __init__(self, name: str, place: str, service: JobService, folder: Path, is_elastic: bool) -> None:
         super().__init__(name, place, service)
-        self._folder = folder
+        self._folder, self._is_elastic = folder, is_elastic
 
     def result(self, timeout: float | None = None) -> Any:
         """Wait until the job is over, and return the list of the function's results, in the order of the workers.
@@ -118,16 +123,23 @@ class FunctionHandle(JobHandle):
             timeout: seconds to wait; None: no limit.
 
         Raises:
-            JobFailed: the job did not succeed; `__cause__` is the exception that the function raised, if known.
+            JobFailed: the job did not succeed, or a worker of a job of fixed size has not returned a value; `__cause__`
+                is the exception that the function raised, if known.
             TimeoutError: the job is not over after `timeout` seconds.
             Unreachable: the place has not answered for two minutes.
         """
         try:
-            super().result(timeout)
+            status = super().result(timeout)
         except JobFailed as failed:
-            raised = [value for returned, value in function.results(self._folder) if not returned]
-            raise failed from (raised[0] if raised else None)
-        return [value for returned, value in function.results(self._folder) if returned]
+            raise failed from function.first_cause(self._folder)
+        values = [value for returned, value in function.results(self._folder) if returned]
+        if not self._is_elastic and len(values) < status.wanted:
+            raise JobFailed(
+                status,
+                f"has values of only {len(values)} of {status.wanted} workers: the others ended before the function "
+                "returned, or their values cannot be unpickled here",
+            ) from function.first_cause(self._folder)
+        return values
 
 
 def submit(
@@ -167,7 +179,7 @@ def submit(
             raise Refused("a function cannot be sent into a container", "submit a script that is in the image")
         folder = function.write_call(script, arguments, None if shared is None else Path(shared))
         spec = describe(function.command_of(folder), (), workers, **more)
-        return FunctionHandle(service.submit(spec), place, service, folder)
+        return FunctionHandle(service.submit(spec), place, service, folder, spec.is_elastic)
     return JobHandle(service.submit(describe(script, arguments, workers, **more)), place, service)
 
 
