@@ -29,6 +29,21 @@ def dumps(value: Any) -> bytes:
     return file.getvalue()
 
 
+def dump_result(value: Any) -> bytes:
+    """Return the result of a user's function, pickled as (True, value).
+
+    Raises:
+        TypeError: it cannot be pickled.
+    """
+    try:
+        return dumps((True, value))
+    except Exception as error:  # Objects raise whatever they like.
+        raise TypeError(
+            f"the result of the function, a {type(value).__name__}, cannot be sent to the program that has started the "
+            f"job: {error}. Return what it is made of, such as numbers and arrays, or save it to a file."
+        ) from error
+
+
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, value: Any) -> Any:
         """Return how a value is pickled."""

@@ -39,9 +39,8 @@ def raised(value: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return pickle.loads(call.dump_exception(ValueError(value)))[1].args[0]
 
 
-def returned_by_submitted(value: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    function._write(folder / "result", True, value)
-    return pickle.loads((folder / "result").read_bytes())[1]
+def raised_by_submitted(value: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    return pickle.loads(function._dump_exception(ValueError(value)))[1].args[0]
 
 
 def argument(value: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -54,7 +53,7 @@ def argument_of_submitted(value: Any, folder: Path, monkeypatch: pytest.MonkeyPa
     return pickle.loads(pickled)[1][0]
 
 
-@pytest.mark.parametrize("way", [argument, argument_of_submitted, reported, returned, raised, returned_by_submitted])
+@pytest.mark.parametrize("way", [argument, argument_of_submitted, reported, returned, raised, raised_by_submitted])
 def test_value_is_pickled_as_registered(
     way: Callable[[Any, Path, pytest.MonkeyPatch], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

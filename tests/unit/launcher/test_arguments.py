@@ -11,8 +11,10 @@ import pytest
 
 import farandole
 from farandole.control.launcher import arguments
-from farandole.control.launcher.function import pickle_call
-from farandole.errors import SpecError
+from farandole.control.launcher.call import dump_result
+from farandole.control.launcher.function import pickle_call, results_of
+from farandole.control.launcher.supervise.outcome import JobOutcome
+from farandole.errors import JobFailed, SpecError
 
 
 @pytest.mark.parametrize("given", [5, None, "path", b"path", {"path": 1}])
@@ -28,6 +30,25 @@ def test_argument_that_cannot_be_pickled_is_refused() -> None:
     with pytest.raises(SpecError, match=said) as caught:
         pickle_call(print, [threading.Lock()], {})
     assert isinstance(caught.value.__cause__, TypeError)
+
+
+def test_result_that_cannot_be_pickled_is_an_error() -> None:
+    said = r"^the result of the function, a lock, cannot be sent .*: cannot pickle '_thread.lock' object\. Return what "
+    with pytest.raises(TypeError, match=said):
+        dump_result(threading.Lock())
+
+
+class OwnError(Exception):
+    """Can be pickled, but not unpickled, as many exceptions with a constructor of their own."""
+
+    def __init__(self, what: str, rank: int) -> None:
+        super().__init__(f"{what} on rank {rank}")
+
+
+def test_result_that_cannot_be_unpickled_is_an_error() -> None:
+    outcome = JobOutcome(0, results=(dump_result(1), dump_result(OwnError("a", 1))))
+    with pytest.raises(JobFailed, match=r"^the function has returned on rank 1, but .*missing 1 required.*Return what"):
+        results_of(outcome)
 
 
 @pytest.mark.parametrize("given", [5, [("end", "")], {1: 2}])

@@ -94,28 +94,30 @@ def main() -> None:
     Raises:
         Exception: the exception of the function.
     """
+    from farandole.base import portable
+
     folder = Path(sys.argv[1])
     number = next((os.environ[name] for name in _NUMBERS if os.environ.get(name, "").isdecimal()), "0")
     result = folder / f"{_RESULT}{number}"
     sys.path[:], call = pickle.loads((folder / "call").read_bytes())
     function, arguments = pickle.loads(call)
     try:
-        value = function(*arguments)
+        _write(result, portable.dump_result(function(*arguments)))
     except Exception as error:
-        _write(result, False, error)
+        _write(result, _dump_exception(error))
         raise
-    _write(result, True, value)
 
 
-def _write(path: Path, returned: bool, value: Any) -> None:
+def _dump_exception(error: Exception) -> bytes:
     from farandole.base import portable
 
     try:
-        content = portable.dumps((returned, value))
-    except Exception as error:
-        if returned:
-            raise
-        content = portable.dumps((False, RuntimeError(f"{type(value).__name__}, which cannot be sent: {error}")))
+        return portable.dumps((False, error))
+    except Exception as why:
+        return portable.dumps((False, RuntimeError(f"{type(error).__name__}, which cannot be sent: {why}")))
+
+
+def _write(path: Path, content: bytes) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_bytes(content)
     draft.replace(path)

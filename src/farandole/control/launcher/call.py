@@ -51,22 +51,24 @@ def _worker() -> int:
 
 
 def dump_result(value: Any) -> bytes:
-    """Return the result of a function, pickled as (True, value)."""
-    return _dump(True, value)
+    """Return the result of a function, pickled as (True, value).
+
+    Raises:
+        TypeError: it cannot be pickled.
+    """
+    from farandole.base import portable
+
+    return portable.dump_result(value)
 
 
 def dump_exception(error: BaseException) -> bytes:
     """Return the exception of a function, pickled as (False, error); (False, None) if it cannot be pickled."""
-    try:
-        return _dump(False, error)
-    except Exception:  # Its attributes may raise anything; its text has already been reported.
-        return _dump(False, None)
-
-
-def _dump(returned: bool, value: Any) -> bytes:
     from farandole.base import portable
 
-    return portable.dumps((returned, value))
+    try:
+        return portable.dumps((False, error))
+    except Exception:  # Its attributes may raise anything; its text has already been reported.
+        return portable.dumps((False, None))
 
 
 def traceback_of(error: BaseException) -> str:

@@ -179,15 +179,27 @@ def results_of(outcome: JobOutcome) -> list[Any]:
     """Return the function's results in rank order.
 
     Raises:
-        JobFailed: a worker failed.
+        JobFailed: a worker failed, or its result cannot be unpickled.
     """
     if outcome.exit_code != 0:
         report = outcome.report or "the job was ended before the function returned"
         raise JobFailed(report, outcome.rank, outcome.exit_code) from cause_of(outcome)
-    for rank, pickled in enumerate(outcome.results):
-        if pickled is None:
-            raise JobFailed(f"rank {rank} exited with code 0 before the function returned", rank, 1)
-    return [pickle.loads(pickled)[1] for pickled in outcome.results if pickled is not None]
+    return [_result_of(rank, pickled) for rank, pickled in enumerate(outcome.results)]
+
+
+def _result_of(rank: int, pickled: bytes | None) -> Any:
+    if pickled is None:
+        raise JobFailed(f"rank {rank} exited with code 0 before the function returned", rank, 1)
+    try:
+        return pickle.loads(pickled)[1]
+    except Exception as error:  # Its class raises what it likes, or is not installed here.
+        raise JobFailed(
+            f"the function has returned on rank {rank}, but its result cannot be unpickled in this process: "
+            f"{type(error).__name__}: {error}. Return what it is made of, such as numbers and arrays, or save it to a "
+            "file.",
+            rank,
+            1,
+        ) from error
 
 
 def cause_of(outcome: JobOutcome) -> BaseException | None:
