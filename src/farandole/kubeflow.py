@@ -14,9 +14,12 @@ def workflow():
 # Not `from __future__ import annotations`: kfp reads the annotations of a component, and wants them to be types.
 from typing import Any
 
-import kfp.dsl as dsl
+from farandole.base.installed import not_installed, own_version
 
-from farandole.base.installed import own_version
+try:
+    import kfp.dsl as dsl
+except ModuleNotFoundError as error:
+    raise not_installed("farandole.kubeflow", error, "kfp") from error
 
 IMAGE = f"farandole/operator:{own_version()}"
 """An image with Python and `farandole[kubernetes]`; kfp itself is added to it when a step starts."""

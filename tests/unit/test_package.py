@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import farandole
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("name", ["init", "rank", "allreduce", "DistributedOptimizer"])
@@ -49,3 +53,36 @@ def test_a_framework_that_is_not_installed_is_a_sentence(front_end: str, framewo
         f"ModuleNotFoundError: farandole.{front_end} needs {framework}, which is not installed here. "
         f"Run: pip install 'farandole[{front_end}]'"
     )
+
+
+@pytest.mark.parametrize(
+    ("module", "package", "extra"),
+    [
+        ("kubeflow", "kfp", "kfp"),
+        ("parquet", "numpy", "parquet"),
+        ("spark.estimator", "pyspark", "spark"),
+        ("spark.keras", "cloudpickle", "spark,keras"),
+        ("spark.lightning", "lightning", "spark,lightning"),
+        ("spark.torch", "torch", "spark,torch"),
+    ],
+)
+def test_a_package_that_is_not_installed_is_named_with_the_extra(module: str, package: str, extra: str) -> None:
+    script = f"import sys; sys.modules['{package}'] = None; import farandole.{module}"
+    failed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    told = failed.stderr.splitlines()[-1]
+    assert told.startswith("ModuleNotFoundError: farandole.") and told.endswith(
+        f"needs {package}, which is not installed here. Run: pip install 'farandole[{extra}]'"
+    )
+
+
+def test_every_extra_that_is_named_exists() -> None:
+    project = (ROOT / "pyproject.toml").read_text().partition("[project.optional-dependencies]\n")[2]
+    declared = set(re.findall(r"^([a-z0-9-]+) = \[", project.partition("\n[")[0], re.MULTILINE))
+    texts = [*(ROOT / "src").rglob("*.py"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.*")]
+    named = {
+        extra
+        for text in texts
+        for extras in re.findall(r"farandole\[([a-z0-9,_-]+)\]", text.read_text(errors="ignore"))
+        for extra in extras.split(",")
+    }
+    assert named and named <= declared

@@ -30,6 +30,20 @@ def own_version() -> str:
         return "0+not.installed"
 
 
+def not_installed(module: str, error: ImportError, extra: str) -> ModuleNotFoundError:
+    """Return the error of a module of ours that needs a package which is not installed.
+
+    Args:
+        module: the name of our module.
+        error: the error of the import of the package.
+        extra: what to install, in the brackets of `pip install 'farandole[...]'`.
+    """
+    package = (error.name or "").partition(".")[0]
+    return ModuleNotFoundError(
+        f"{module} needs {package}, which is not installed here. Run: pip install 'farandole[{extra}]'", name=package
+    )
+
+
 def own_environment() -> dict[str, str]:
     """Return an environment in which Python, started in any directory, imports this package from the same place."""
     listed = [os.path.abspath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]

@@ -7,6 +7,13 @@ Example:
     >>> loader = hvd.elastic.ElasticLoader(source, global_batch_size=256)  # doctest: +SKIP
 """
 
+from farandole.base.installed import not_installed
+
+try:
+    import numpy  # noqa: F401
+except ModuleNotFoundError as error:
+    raise not_installed("farandole.parquet", error, "parquet") from error
+
 from farandole.parquet.batches import Batches
 from farandole.parquet.source import ParquetSource
 

@@ -9,7 +9,8 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from farandole.errors import InvalidRequestError, SpecError
+from farandole.base.installed import not_installed
+from farandole.errors import InvalidRequestError
 from farandole.spark.backend import Backend, SparkBackend
 from farandole.spark.store import Store
 
@@ -21,8 +22,8 @@ try:
 
     from farandole.spark.parameters import Declared
     from farandole.spark.preparation import Rows, as_array, written
-except ImportError as error:
-    raise SpecError("PySpark is not installed", "pip install 'farandole[spark]'") from error
+except ModuleNotFoundError as error:
+    raise not_installed("farandole.spark", error, "spark") from error
 
 _READS = "rows are read by farandole.parquet, which needs none"
 _PREPARE = "change the DataFrame before fit"

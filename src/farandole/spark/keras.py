@@ -7,7 +7,12 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-import cloudpickle  # type: ignore[import-untyped]
+from farandole.base.installed import not_installed
+
+try:
+    import cloudpickle  # type: ignore[import-untyped]
+except ModuleNotFoundError as error:
+    raise not_installed("farandole.spark.keras", error, "spark,keras") from error
 
 from farandole.errors import InvalidRequestError
 from farandole.spark.estimator import OF_MODELS, PARAMETERS, UNUSED, BaseEstimator, BaseModel

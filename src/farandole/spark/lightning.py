@@ -6,9 +6,14 @@ import io
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-import cloudpickle  # type: ignore[import-untyped]
-import lightning
-import torch
+from farandole.base.installed import not_installed
+
+try:
+    import cloudpickle  # type: ignore[import-untyped]
+    import lightning
+    import torch
+except ModuleNotFoundError as error:
+    raise not_installed("farandole.spark.lightning", error, "spark,lightning") from error
 
 from farandole.errors import InvalidRequestError
 from farandole.spark.estimator import PARAMETERS, UNUSED, BaseEstimator

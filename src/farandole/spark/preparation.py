@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from farandole.errors import InvalidRequestError, SpecError
+from farandole.base.installed import not_installed
+from farandole.errors import InvalidRequestError
 from farandole.spark.store import Store
 
 try:
@@ -16,8 +17,8 @@ try:
     from pyspark.ml.linalg import VectorUDT
     from pyspark.sql import functions as F
     from pyspark.sql.types import BooleanType
-except ImportError as error:
-    raise SpecError("PySpark is not installed", "pip install 'farandole[spark]'") from error
+except ModuleNotFoundError as error:
+    raise not_installed("farandole.spark", error, "spark") from error
 
 
 @dataclass(frozen=True)

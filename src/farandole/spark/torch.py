@@ -6,8 +6,13 @@ import io
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-import cloudpickle  # type: ignore[import-untyped]
-import torch
+from farandole.base.installed import not_installed
+
+try:
+    import cloudpickle  # type: ignore[import-untyped]
+    import torch
+except ModuleNotFoundError as error:
+    raise not_installed("farandole.spark.torch", error, "spark,torch") from error
 
 from farandole.errors import InvalidRequestError
 from farandole.spark.estimator import OF_MODELS, PARAMETERS, BaseEstimator, BaseModel
