@@ -1,6 +1,7 @@
 #include "base/thread.h"
 
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -44,6 +45,12 @@ void prefer_short_turns() noexcept {
     attributes.runtime = kShortestTurnNs;
     ::syscall(SYS_sched_setattr, 0, &attributes, 0);
   }
+}
+
+int64_t involuntary_switches() noexcept {
+  rusage usage{};
+  ::getrusage(RUSAGE_THREAD, &usage);  // cannot fail
+  return usage.ru_nivcsw;
 }
 
 }  // namespace farandole::base

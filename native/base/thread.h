@@ -1,6 +1,7 @@
 // Starts a thread of this library in a process that belongs to another program.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <thread>
 
@@ -14,5 +15,8 @@ std::thread start_thread(const char* name, std::function<void()> body);
 // gets them soon after it has something to do. Its share of the processor stays the same. Linux supports this
 // since 6.12; elsewhere the call has no effect.
 void prefer_short_turns() noexcept;
+
+// How often the calling thread had to leave its core for another thread, also after it yielded it.
+int64_t involuntary_switches() noexcept;
 
 }  // namespace farandole::base

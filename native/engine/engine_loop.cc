@@ -66,7 +66,8 @@ void Engine::wait_for_work() {
   const auto is_due = [alarm_ns] { return alarm_ns != 0 && base::now_ns() >= alarm_ns; };
   const auto ready = [&] { return agreement_->has_work() || is_due(); };
   const int64_t patience_ns = agreement_->watches_gpus() ? settings_.spin_ns * kGpuPatience : settings_.spin_ns;
-  const bool found = frames_->look(patience_ns, ready, [this] { return progress_lock_.is_wanted(); });
+  transport::Poll poll;
+  const bool found = frames_->look(poll, patience_ns, ready, [this] { return progress_lock_.is_wanted(); });
   if (const int64_t ends_ns = agreement_->fast_path_ends(); ends_ns != 0 && base::now_ns() >= ends_ns) {
     agreement_->end_fast_path();  // this is a turn: it may bring work, or the end of the world, so do not sleep now
   } else if (!found && frames_->prepare_sleep(ready)) {

@@ -137,16 +137,12 @@ bool Engine::look_or_sleep(const base::Deadline& deadline) {
 bool Engine::look(const base::Deadline& deadline) {
   const bool polls = poll_heuristic_.suggests_poll(agreement_->next_number());
   const int64_t patience_ns = polls ? std::min(settings_.spin_ns * kUserPatience, deadline.left_ns()) : 0;
-  int64_t looks = 0;
-  const auto ready = [&] {
-    ++looks;
-    return agreement_->has_work();
-  };
-  const bool found = frames_->look(patience_ns, ready, [] { return false; });
+  transport::Poll poll;
+  const bool found = frames_->look(poll, patience_ns, [this] { return agreement_->has_work(); }, [] { return false; });
   if (polls && found) {
     poll_heuristic_.found();
   } else if (polls) {
-    poll_heuristic_.gave_up(looks, patience_ns);
+    poll_heuristic_.gave_up(poll.was_on_shared_core(patience_ns));
   }
   return found;
 }

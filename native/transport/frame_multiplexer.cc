@@ -140,26 +140,24 @@ bool FrameMultiplexer::keep_looking(Poll& poll, int64_t patience_ns) noexcept {
     return false;
   }
   const int64_t now = base::now_ns();
-  if (++poll.looks == 1) {
-    poll.since_ns = now;
-  }
-  if (unnotified_ >= 0 && now - poll.since_ns > kLateNs) {
+  poll.count(now);
+  if (unnotified_ >= 0 && now - poll.since_ns() > kLateNs) {
     notify_late();
   }
   // Other threads on this core, above all the one that waits for our result, go first.
   ::sched_yield();
-  return now - poll.since_ns < patience_ns;
+  return now - poll.since_ns() < patience_ns;
 }
 
 void FrameMultiplexer::end_poll(Poll& poll) noexcept {
-  if (std::exchange(poll, {}).looks > 0) {
+  if (std::exchange(poll, {}).has_begun()) {
     poll_heuristic_.found();
   }
 }
 
 void FrameMultiplexer::give_up(Poll& poll) noexcept {
-  if (const Poll in_vain = std::exchange(poll, {}); in_vain.looks > 0) {
-    poll_heuristic_.gave_up(in_vain.looks, policy_.midway_ns());
+  if (const Poll in_vain = std::exchange(poll, {}); in_vain.has_begun()) {
+    poll_heuristic_.gave_up(in_vain.was_on_shared_core(policy_.midway_ns()));
   }
 }
 

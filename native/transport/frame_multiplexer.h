@@ -99,8 +99,7 @@ class FrameMultiplexer {
 
   // Polls until `ready()` is true, and returns true; gives up when nothing has moved for `patience_ns`, or on `stop()`.
   template <typename Ready, typename Stop>
-  bool look(int64_t patience_ns, Ready&& ready, Stop&& stop) {
-    Poll poll;
+  bool look(Poll& poll, int64_t patience_ns, Ready&& ready, Stop&& stop) {
     for (;;) {
       const bool moved = move();
       if (ready()) {
@@ -169,11 +168,6 @@ class FrameMultiplexer {
   bool move_mail();
   bool move_out(LinkFrames& link);
   bool move_in(LinkFrames& link);
-  // Looks that have found nothing so far.
-  struct Poll {
-    int64_t since_ns = 0;
-    int64_t looks = 0;
-  };
   bool keep_looking(Poll& poll, int64_t patience_ns) noexcept;
   int64_t patience_ns() const noexcept {
     if (pause_ns_ == kSignalled) {

@@ -86,7 +86,8 @@ class Multiplexer : public ::testing::Test {
     FakeLink& link = mesh_.links[static_cast<size_t>(peer)];
     link.looks = 0;
     int turns = 0;
-    frames_.look(INT64_MAX, [&] { return ++turns == 100; }, [] { return false; });
+    Poll poll;
+    frames_.look(poll, INT64_MAX, [&] { return ++turns == 100; }, [] { return false; });
     return link.looks;
   }
 
@@ -142,7 +143,8 @@ TEST(MultiplexerWithoutMail, PollsEachLinkEachTime) {
   mesh.links[4].with_mail = false;
   FrameMultiplexer frames(mesh, WaitPolicy{});
   int turns = 0;
-  frames.look(INT64_MAX, [&] { return ++turns == 100; }, [] { return false; });
+  Poll poll;
+  frames.look(poll, INT64_MAX, [&] { return ++turns == 100; }, [] { return false; });
   EXPECT_EQ(mesh.links[4].looks, 100);
   EXPECT_EQ(mesh.links[1].looks, 1);
 }
