@@ -53,6 +53,21 @@ def test_prose_in_help_fits_a_narrow_terminal(
     assert prose and all(len(line) <= 40 for lines in prose for line in lines)
 
 
+@pytest.mark.parametrize("verb", ["", *NAMES])
+@pytest.mark.parametrize("option", ["--help", "--help-all"])
+def test_usage_fits_a_narrow_terminal(
+    verb: str, option: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [*filter(None, [verb]), option]
+    whole = told(capsys, *words)[1].partition("\n\n")[0]
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = told(capsys, *words)[1].partition("\n\n")[0].splitlines()
+    assert max(map(len, lines)) <= 40
+    assert lines[0].startswith("usage: farandole") and all(line.startswith("       ") for line in lines[1:])
+    assert "".join("".join(lines).split()) == "".join(whole.split())
+    assert all(line.count("[") == line.count("]") for line in lines)
+
+
 def test_description_of_a_group_is_indented(capsys: pytest.CaptureFixture[str]) -> None:
     lines = told(capsys, "run", "--help-all")[1].splitlines()
     assert lines[lines.index("torchrun's options:") + 1] == "  accepted for users of torchrun"

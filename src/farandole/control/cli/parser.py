@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,10 @@ Groups = Mapping[str, Sequence[str]]
 _MISSING = "the following arguments are required: "
 _NO_VALUE = ": expected one argument"
 
+_USAGE_INDENT = " " * len("usage: ")
+# What a line of usage is broken after: a word, one of several alternatives, or something in brackets as a whole.
+_USAGE_PART = re.compile(r"(?:\[[^]]*\]|\([^)]*\)|[^\s|]+\|?)\s*")
+
 _WANTED: Mapping[object, str] = {int: "a whole number", float: "a number"}
 
 
@@ -35,7 +40,13 @@ class _HelpAll(argparse.Action):
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Help formatter that fits prose to the terminal. Examples and indented lines stay as they are."""
+    """Help formatter that fits usage and prose to the terminal. Examples and indented lines stay as they are."""
+
+    def _format_usage(self, usage: str | None, *others: Any) -> str:
+        if usage is not None:
+            lines = (line for given in usage.splitlines() for line in _fitted(given, self._width - len(_USAGE_INDENT)))
+            usage = f"\n{_USAGE_INDENT}".join(lines)
+        return super()._format_usage(usage, *others)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         filled = (textwrap.fill(each, width - len(indent)) if _is_prose(each) else each for each in text.split("\n\n"))
@@ -187,6 +198,16 @@ class Parser(argparse.ArgumentParser):
         else:
             message = f"{_name_of(action)}: {value!r} is not one of {', '.join(choices)}"
         self.error(message, did_you_mean(str(value), choices))
+
+
+def _fitted(usage: str, width: int) -> list[str]:
+    """Return a line of usage as lines of this width. A part that is longer is a line."""
+    lines = [""]
+    for part in _USAGE_PART.findall(usage):
+        if lines[-1] and len(lines[-1] + part.rstrip()) > width:
+            lines.append("")
+        lines[-1] += part
+    return [line.rstrip() for line in lines]
 
 
 def _is_prose(paragraph: str) -> bool:
