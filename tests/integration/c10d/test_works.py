@@ -60,9 +60,11 @@ def _many_in_flight() -> None:
     import torch
     import torch.distributed as dist
 
+    from farandole.worker.core.request import RECURRING_NAMES
+
     rank, size = dist.get_rank(), dist.get_world_size()
     store = dist.distributed_c10d._get_default_store()
-    count = (1 << 14) + 1
+    count = 4 * RECURRING_NAMES + 1
     if rank != 0:
         store.wait(["all collectives of rank 0 have begun"])
     tensors = [torch.tensor([number]) for number in range(count)]
