@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -34,6 +35,27 @@ class _Wrapper(Optimizer):  # type: ignore[misc, valid-type]
             name=reduction.names_in_graphs(name, options.process_set),
             key_of=reduction.key_of,
             backend=lambda: reduction,
+        )
+
+    def __copy__(self) -> _Wrapper:
+        copied = type(self).__new__(type(self))
+        copied.__dict__.update(self.__dict__)
+        return copied
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Wrapper:
+        copied = memo[id(self)] = type(self).__new__(type(self))
+        copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return copied
+
+    def __reduce_ex__(self, _protocol: object) -> Any:
+        """Raise an error, when `pickle` calls it.
+
+        Raises:
+            InvalidRequestError: always: a pickled optimizer would have no world whose ranks reduce its gradients.
+        """
+        raise InvalidRequestError(
+            "a DistributedOptimizer cannot be pickled. Pickle the optimizer that it wraps, and call "
+            "DistributedOptimizer again where it is loaded. tf.compat.v1.train.Saver saves its variables."
         )
 
     def register_local_var(self, var: Any) -> None:

@@ -132,3 +132,33 @@ def broadcast_in_a_session(hvd: Any, use_resource: bool) -> list[tuple[float, fl
 @pytest.mark.parametrize("use_resource", [False, True])
 def test_a_broadcast_in_place_returns_tensors_in_a_session(world: World, use_resource: bool) -> None:
     assert run(world, broadcast_in_a_session, use_resource) == [[(2.0, 2.0), (6.0, 6.0)]] * 2
+
+
+def copied(hvd: Any, op: int) -> list[list[float]]:
+    import copy
+    import pickle
+
+    import cloudpickle
+    import tensorflow as tf
+
+    after = []
+    for way in (copy.copy, copy.deepcopy):
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            variable = tf.compat.v1.get_variable("v", [1], initializer=tf.zeros_initializer())
+            optimizer = hvd.DistributedOptimizer(tf.compat.v1.train.GradientDescentOptimizer(1.0), op=op)
+            step = way(optimizer).minimize(variable[0] * (hvd.rank() + 1.0))
+            session.run(tf.compat.v1.global_variables_initializer())
+            session.run(step)
+            after.append(session.run(variable).tolist())
+    for pickled in (pickle.dumps, cloudpickle.dumps):
+        with pytest.raises(ValueError, match="cannot be pickled"):
+            pickled(optimizer)
+    return after
+
+
+@pytest.mark.parametrize("op", ["Average", "Adasum"])
+def test_copy_of_an_optimizer_reduces_and_a_pickle_is_refused(world: World, op: str) -> None:
+    def body(hvd: Any, op: str) -> list[list[float]]:
+        return copied(hvd, getattr(hvd, op))
+
+    assert run(world, body, op) == [[[-1.5], [-1.5]]] * 2
