@@ -25,6 +25,7 @@ from farandole.torch.no_compile import no_compile
 from farandole.torch.optimizer_state import refuse_copy, same_containers
 from farandole.torch.parameters import parameters_digest
 from farandole.torch.step_count import count_step
+from farandole.torch.tensor_gradients import take_over
 from farandole.worker.core.basics import current
 from farandole.worker.core.dtype import Adasum
 from farandole.worker.core.group import ProcessSet
@@ -45,13 +46,16 @@ class DeltaReducer:
             compression: the compression of the deltas.
             process_set: the ranks that take part.
         """
-        self._named = list(named)
+        self._named: list[Named] = []
         self._compression = compression
         self._process_set = process_set
+        self.add(named)
 
     def add(self, named: Sequence[Named]) -> None:
         """Add parameters whose steps are reduced."""
         self._named += named
+        for _, parameter in named:
+            take_over(parameter)
 
     def begin(self) -> list[tuple[str, torch.Tensor, torch.Tensor]]:
         """Return (name, parameter, copy of its value) of all trained parameters."""

@@ -74,14 +74,10 @@ class TensorGradients:
 
     def watch(self, entry: Entry, reducer: weakref.ref[GradientReceiver]) -> Callable[[], None]:
         assert isinstance(entry, GradientEntry)
-
-        def on_gradient(_: torch.Tensor) -> None:
-            alive = reducer()
-            if alive is not None:
-                alive.on_gradient(entry)
-
-        remove: Callable[[], None] = entry.parameter.register_post_accumulate_grad_hook(on_gradient).remove
-        return remove
+        take_over(entry.parameter)
+        hook = _Hook(entry, reducer)
+        hook.remove = entry.parameter.register_post_accumulate_grad_hook(hook).remove
+        return hook.remove
 
     def at_end_of_backward(self, callback: Callable[[], None]) -> bool:
         try:
@@ -149,11 +145,55 @@ class TensorGradients:
         return [gradient._version for _, gradient in gradients]
 
 
+def take_over(parameter: torch.Tensor) -> None:
+    """End the reducer of an earlier optimizer that watches a parameter, if there is one."""
+    for hook in list((parameter._post_accumulate_grad_hooks or {}).values()):
+        if isinstance(hook, _Hook):
+            hook.hand_over()
+
+
+class _Hook:
+    """The hook of a parameter, which notifies one reducer: that of the latest optimizer.
+
+    An earlier optimizer may exist for a while after it was replaced, as a scheduler's references to it are a cycle.
+    """
+
+    remove: Callable[[], None]
+
+    def __init__(self, entry: GradientEntry, reducer: weakref.ref[GradientReceiver]) -> None:
+        self._entry = entry
+        self._reducer = reducer
+
+    def __call__(self, _: torch.Tensor) -> None:
+        reducer = self._reducer()
+        if reducer is not None:
+            reducer.on_gradient(self._entry)
+
+    def hand_over(self) -> None:
+        """Leave the parameter to another reducer."""
+        self.remove()
+        reducer = self._reducer()
+        if reducer is not None:
+            reducer.hand_over()
+
+
 class GradientReducer(Reducer):
     """Reduces the gradients of parameters."""
 
     on_gradient = no_compile(Reducer.on_gradient)
     finish = no_compile(Reducer.finish)
+
+    def reset(self) -> None:
+        """Do the same as `Reducer.reset`. Gradients that were not in flight stay as they are."""
+        entries: Any = [entry for bundle in self._bundles if not bundle.launched for entry in bundle.entries]
+        gradients: list[torch.Tensor | None] = []
+        for entry in entries:
+            gradient = entry.parameter.grad
+            gradients.append(gradient.clone() if gradient is not None and gradient is entry.in_view else gradient)
+            entry.parameter.grad = None
+        super().reset()
+        for entry, gradient in zip(entries, gradients, strict=True):
+            entry.parameter.grad = gradient
 
 
 @no_compile

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
+import pytest
 import torch
 from small_trainings import PARAMETERS, flat, make_model, make_optimizer
 
@@ -22,6 +25,115 @@ def test_an_optimizer_that_was_dropped_leaves_its_parameters(worlds):
         assert hvd.stats()["operations"]["allreduce"]["requests"] == before + PARAMETERS
 
     worlds.run(2, body, FARANDOLE_CHECK_PARAMETERS="0")
+
+
+@pytest.mark.parametrize("steps", [0, 2])
+@pytest.mark.parametrize("way", ["deleted", "replaced", "scheduled", "another model"])
+def test_an_optimizer_takes_over_the_names_of_one_whose_step_was_not_taken(worlds, way, steps):
+    """Its gradients are its own from the first backward pass on. One rank may not have had all gradients."""
+
+    def body(way, steps):
+        model = make_model()
+
+        def made():
+            return hvd.DistributedOptimizer(make_optimizer(model), model.named_parameters())
+
+        def backward(inputs, *, whole=True):
+            (model if whole else model[0])(inputs * (hvd.rank() + 1.0)).sum().backward()
+
+        optimizer = made()
+        for _ in range(steps):
+            optimizer.zero_grad()
+            backward(torch.ones(1, 6))
+            optimizer.step()
+        model.zero_grad()
+        backward(torch.ones(1, 6), whole=hvd.rank() == 0)
+        if way == "scheduled":  # The scheduler and the optimizer are a cycle of references.
+            torch.optim.lr_scheduler.StepLR(optimizer, 1)
+        if way == "deleted":
+            del optimizer
+        if way == "another model":
+            model = make_model()
+        optimizer = made()
+        for number in (3.0, 5.0):
+            model.zero_grad()
+            backward(torch.full((1, 6), number))
+            alone = copy.deepcopy(model)
+            alone.zero_grad()
+            sum(alone(torch.full((1, 6), number * rank)).sum() / 2 for rank in (1, 2)).backward()
+            optimizer.step()
+            for parameter, wanted in zip(model.parameters(), alone.parameters(), strict=True):
+                np.testing.assert_allclose(parameter.grad.numpy(), wanted.grad.numpy(), rtol=1e-5)
+
+    worlds.run(2, body, way, steps)
+
+
+def test_a_replaced_optimizer_reduces_nothing_more(worlds):
+    """Whoever still has it gets an error; and what was in flight does not come after gradients are cleared."""
+
+    def body():
+        model = torch.nn.Linear(2, 1, bias=False)
+
+        def made():
+            return hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.0), model.named_parameters())
+
+        def backward():
+            (model(torch.ones(1, 2)) * (hvd.rank() + 1.0)).sum().backward()
+
+        first = made()
+        for steps_are_taken in (True, True, False):
+            first.zero_grad()
+            backward()
+            if steps_are_taken:
+                first.step()
+        second = made()
+        for _ in range(3):
+            second.zero_grad(set_to_none=False)
+            backward()
+            second.step()
+            assert model.weight.grad.tolist() == [[1.5, 1.5]]
+        backward()
+        with pytest.raises(ValueError, match="a later DistributedOptimizer reduces the gradients of parameters"):
+            first.step()
+        second.step()
+        first = made()
+        first.zero_grad()
+        backward()
+        first.step()
+        assert model.weight.grad.tolist() == [[1.5, 1.5]]
+
+    worlds.run(2, body)
+
+
+@pytest.mark.parametrize("exists", [False, True])
+@pytest.mark.parametrize("op", [hvd.Average, hvd.Adasum])
+def test_gradients_of_a_dropped_step_stay_as_they_are(worlds, op, exists):
+    """Where they were not in flight, as they are on the other rank."""
+
+    def body(op, exists):
+        model = make_model()
+        optimizer = hvd.DistributedOptimizer(make_optimizer(model), model.named_parameters())
+        for _ in range(2):
+            optimizer.zero_grad()
+            model(torch.ones(1, 6)).sum().backward()
+            optimizer.step()
+        model.zero_grad(set_to_none=False)
+        (model if hvd.rank() == 0 else model[0])(torch.ones(1, 6)).sum().backward()
+        if exists:
+            torch.optim.lr_scheduler.StepLR(optimizer, 1)
+        del optimizer
+        last = model[2]
+        before = last.weight.grad.clone()
+        optimizer = hvd.DistributedOptimizer(make_optimizer(model), model.named_parameters(), op=op)
+        if hvd.rank() == 1:
+            assert before.count_nonzero() == 0 and torch.equal(last.weight.grad, before)
+        optimizer.zero_grad()
+        model(torch.ones(1, 6)).sum().backward()
+        optimizer.step()
+        return flat(model)
+
+    results = worlds.run(2, body, op, exists)
+    np.testing.assert_array_equal(results[0], results[1])
 
 
 def test_a_mismatch_fails_the_step_and_no_more(worlds):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import threading
 
@@ -209,6 +210,24 @@ def test_each_byte_is_compared_in_the_first_step_with_views(devices):
     assert reduced.are_intact()
     training.entries["a"].gradient[0] = 3.0  # The framework did not see this.
     assert not reduced.are_intact()
+
+
+def test_the_next_reducer_finishes_a_step_that_was_dropped():
+    world = World(2)
+
+    def body(rank):
+        session = Session(world)
+        training = Rank(session, {"a": 2, "b": 2})
+        training.backward(a=7, **({"b": 7} if rank == 0 else {}))
+        del training
+        gc.collect()
+        assert len(session.unfinished) == 1
+        training = Rank(session, {"a": 2, "b": 2})
+        training.backward(a=rank, b=rank)
+        training.reducer.finish()
+        assert training.values() == {"a": 0.5, "b": 0.5}
+
+    run(2, body)
 
 
 def test_reset_waits_for_calls_in_flight_and_forgets_the_step():

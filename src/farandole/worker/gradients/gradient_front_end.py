@@ -17,6 +17,9 @@ class GradientReceiver(Protocol):
     def on_gradient(self, entry: Entry) -> None:
         """Record that a backward pass has finished a gradient."""
 
+    def hand_over(self) -> None:
+        """End, because another reducer watches gradients that this one has watched."""
+
 
 class GradientFrontEnd(Protocol):
     """The adapter of one framework. The reducer calls it in the thread that calls the reducer."""
@@ -25,7 +28,8 @@ class GradientFrontEnd(Protocol):
         """Register a hook that calls `reducer().on_gradient(entry)` when a backward pass has finished a gradient.
 
         The gradients of a step come in any order and from any thread. The framework may keep the hook longer than the
-        optimizer exists, so it must not have a reference to the reducer itself.
+        optimizer exists, so it must not have a reference to the reducer itself. A framework in which several optimizers
+        may have the same gradients removes the hook of an earlier reducer, and calls `hand_over()` of that reducer.
 
         Returns:
             A function that removes the hook.

@@ -30,7 +30,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from farandole.errors import FarandoleError
+from farandole.errors import FarandoleError, InvalidRequestError
 from farandole.worker.core.basics import current, session_if_any
 from farandole.worker.core.retry import Retry
 from farandole.worker.core.session import Session
@@ -73,6 +73,8 @@ class Reducer:
             must skip it.
     """
 
+    _fired = False
+
     def __init__(
         self,
         front_end: GradientFrontEnd,
@@ -96,7 +98,6 @@ class Reducer:
         self.observer: GradientObserver | None = None
         self._front_end = front_end
         self._context = Context(options)
-        self._fired = False
         self._lock = threading.Lock()
         self._bundles: list[Bundle] = []
         self._views = ArenaViews(self._context)
@@ -107,6 +108,13 @@ class Reducer:
         self._ballot = StepBallot(self._context, self._bundles, self._queue, self._reduced)
         self._watching = Watching(front_end, self)
         self.add(bundles)
+
+    def __del__(self) -> None:
+        # A step has begun, for which nothing may wait here. The session keeps this reducer until another one does.
+        session = self._context.session if self._fired else None
+        if session is not None:
+            self._watching.end()
+            session.unfinished.append(self.reset)
 
     # --- calls of the optimizer -------------------------------------------------------------------------------------
 
@@ -144,7 +152,13 @@ class Reducer:
 
         Raises:
             HorovodInternalError: a gradient could not be reduced; all others were waited for.
+            InvalidRequestError: another reducer has taken over.
         """
+        if self._watching.has_ended:
+            raise InvalidRequestError(
+                "a later DistributedOptimizer reduces the gradients of parameters of this one: use that one, or make "
+                "this one again."
+            )
         if not self._active():
             return
         if not steps:
@@ -170,16 +184,26 @@ class Reducer:
     def reset(self) -> None:
         """Reset the passes seen so far and the residuals of compression. Reductions in flight are waited for.
 
-        Their outcome does not matter: the world may have broken, and the next one may have begun already.
+        Their outcome does not matter: the world may have broken, and the next one may have begun already. Reductions
+        that have not begun begin if others have, because other ranks may have begun them.
         """
         session = self._context.session
         if session is not None and session is session_if_any():
             with suppress(FarandoleError):
                 if session.world.generation == self._context.generation:
+                    if any(bundle.launched for bundle in self._bundles):
+                        self._launch_rest()
                     self._queue.submit()
             self._calls.wait(session)
         self._reset()
         self._front_end.forget_residuals()
+
+    def hand_over(self) -> None:
+        """End, because another reducer watches the same gradients. A step that has begun is waited for, and lost."""
+        if not self._watching.has_ended:
+            self._watching.end()
+            if self.pending:
+                self.reset()
 
     # --- one step --------------------------------------------------------------------------------------------------
 
@@ -331,6 +355,9 @@ class Reducer:
     def _active(self) -> bool:
         """Prepare for the current session and world; return whether there are other ranks to reduce with."""
         session = current()
+        if session.unfinished and not self._fired:
+            with self._lock:
+                session.finish_dropped()
         context = self._context
         has_next_world = session.retry is not None and session.notices is not None
         context.has_next_world = has_next_world
