@@ -112,6 +112,11 @@ def test_torch_model_is_trained_by_two_workers(frame: Any, tmp_path: Path, worke
     assert left == {"runs"}, "the rows are gone"
 
 
+def test_fewer_rows_than_workers_are_trained_on(frame: Any, tmp_path: Path) -> None:
+    history = estimator(tmp_path, num_proc=2, epochs=2).fit(frame.limit(1)).getHistory()
+    assert history[1]["train"]["loss"] < history[0]["train"]["loss"]
+
+
 def test_rows_and_columns_stay_and_outputs_have_their_labels_types(frame: Any, tmp_path: Path) -> None:
     model = estimator(tmp_path, epochs=1).fit(frame)
     frame = VectorAssembler(inputCols=["a", "b"], outputCol="both").transform(frame)

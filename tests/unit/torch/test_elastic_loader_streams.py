@@ -32,6 +32,16 @@ def test_rank_without_samples_of_a_stream_borrows_its_last_ones(kind: Callable[[
     assert [int(number) for number in loader.borrow(batch)] == [7]
 
 
+@pytest.mark.parametrize("num_workers", [0, 1])
+@pytest.mark.parametrize(("length", "lent"), [(1, [0, 0]), (2, [0, 1])])
+def test_rank_that_has_had_no_samples_reads_those_of_others(length: int, lent: list[int], num_workers: int) -> None:
+    loader = ElasticLoader(Ranged(length), batch_size=1, num_workers=num_workers)
+    batch = loader.next(3, 2)
+    assert batch is not None and batch.data is None
+    assert [int(number) for number in loader.borrow(batch)] == lent
+    loader.close()
+
+
 @pytest.mark.parametrize("length", [11, 12])
 def test_drop_last_omits_the_short_end_of_a_stream(length: int) -> None:
     loader = ElasticLoader(Stream(length), batch_size=4, drop_last=True)

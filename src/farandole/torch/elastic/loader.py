@@ -16,10 +16,10 @@ import msgspec
 from torch.utils.data import default_collate
 
 from farandole.torch.elastic.read_ahead import ReadAhead, Step
-from farandole.torch.elastic.reading import source_of
+from farandole.torch.elastic.reading import Portion, source_of
 from farandole.worker.elastic.batches import BatchPolicy, chosen_batches
 from farandole.worker.elastic.ledger import UNBOUNDED, Ledger, Share
-from farandole.worker.elastic.ranges import refusal_to_shuffle
+from farandole.worker.elastic.ranges import is_ranged, refusal_to_shuffle
 
 
 class Batch(msgspec.Struct, frozen=True, eq=False):
@@ -211,12 +211,15 @@ class ElasticLoader:
 
         They are for calls that all ranks must make, and do not count as used. There are two, because a single one has
         no variance; both are the same sample if there is no other. For a dataset that is read in its own order, return
-        the last batch of this rank, or None if there was none.
+        the last batch of this rank; if there was none, None for a stream.
         """
-        if self._has_own_order:
+        if self._has_own_order and (self._read_last is not None or not is_ranged(self._dataset)):
             return self._read_last
         positions = [position for share in batch.shares for begin, end in share for position in range(begin, end)[:2]]
         first, second = (positions * 2)[:2]
+        if self._has_own_order:
+            share = (first, first + 1), (second, second + 1)
+            return self._ahead.read_here(Portion(batch.ledger, share, goal=second + 1))
         return self._collate([self._dataset[batch.ledger.index(position)] for position in (first, second)])
 
     def commit(self, batch: Batch, lost: Collection[int] = ()) -> None:

@@ -249,6 +249,10 @@ class ReadAhead:
                 raise
         return step
 
+    def read_here(self, portion: Portion) -> Any:
+        """Return the batch of a portion that is not part of the plan, read by this process."""
+        return read(self._reader, [portion], self._collate)[0]
+
     def advance(self) -> None:
         """Continue with the next step, as planned."""
         self._plan.advance()
