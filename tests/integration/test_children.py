@@ -124,6 +124,28 @@ assert hvd.allreduce(np.ones(1), op=hvd.Sum)[0] == 2
 print(json.dumps(hvd.rank()))
 """
 
+BEFORE_THE_WORKER = """
+import json, subprocess, sys
+import numpy as np
+import farandole.numpy as hvd
+
+if "child" in sys.argv:
+    hvd.init()
+    print("in", flush=True)
+    sys.stdin.readline()
+    assert hvd.allreduce(np.ones(1), op=hvd.Sum)[0] == 2
+    sys.exit()
+pipe = subprocess.PIPE
+child = subprocess.Popen([sys.executable, __file__, "child"], stdin=pipe, stdout=pipe, text=True)
+assert child.stdout.readline() == "in\\n"
+try:
+    hvd.init()
+except RuntimeError as error:
+    print(json.dumps(f"process {child.pid} is in the world as worker" in str(error)))
+child.communicate("go", timeout=60)
+assert child.returncode == 0
+"""
+
 LAUNCHED_WITHIN = """
 import json
 import farandole.numpy as hvd
@@ -169,6 +191,14 @@ def test_programs_cannot_take_the_place_of_the_worker_that_starts_them(
     tmp_path: Path, options: tuple[str, ...]
 ) -> None:
     assert run(PROGRAMS, tmp_path, *options) == [0, 1]
+
+
+@pytest.mark.parametrize("options", [(), ("--min-np", "2")], ids=["fixed", "elastic"])
+def test_a_worker_cannot_take_its_place_back_from_a_program_that_it_has_started(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    """The program is in the world, and goes on."""
+    assert run(BEFORE_THE_WORKER, tmp_path, *options) == [True, True]
 
 
 def test_torchrun_cannot_be_a_worker(tmp_path: Path) -> None:

@@ -141,6 +141,8 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     """First message of a connection: the number of its worker."""
 
     worker: int
+    process: int = 0
+    """The id of the worker's process, by which two processes in one place are told apart; 0: it is not known."""
 
 
 class Accused(msgspec.Struct, frozen=True, gc=False):

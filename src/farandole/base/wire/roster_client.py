@@ -25,6 +25,7 @@ Races:
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -126,7 +127,7 @@ class RosterClient:
         """Set to end the search for the roster."""
         # Used only by the listener.
         self._search = None if dial is None or not search_timeout else RosterSearch(dial, search_timeout, self._stop)
-        self._notify(Hello(worker), standing=True)
+        self._notify(Hello(worker, os.getpid()), standing=True)
 
     @classmethod
     def connect(

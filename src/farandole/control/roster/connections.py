@@ -17,6 +17,7 @@ class Connections:
     """The connections on which workers receive answers and notices.
 
     Attributes:
+        holders: the connection of each worker's latest join, by worker.
         waiting: the connection of each worker's unanswered join, by worker.
         listeners: the connection on which each worker receives other workers' messages and the roster's notices, by
             worker.
@@ -26,6 +27,7 @@ class Connections:
     """
 
     def __init__(self, log: Callable[[str], None]) -> None:
+        self.holders: dict[int, Client] = {}
         self.waiting: dict[int, Client] = {}
         self.listeners: dict[int, Client] = {}
         self._log = log
@@ -57,9 +59,22 @@ class Connections:
         else:
             listener.post(Relayed(sender.worker, message.payload))
 
+    def join(self, client: Client) -> None:
+        """Add an unanswered join."""
+        self.holders[client.worker] = self.waiting[client.worker] = client
+
+    def other_process(self, client: Client) -> int:
+        """Return the id of the process that has joined as the same worker and is still connected, if it is not that of
+        `client`; else 0.
+        """
+        holder = self.holders.get(client.worker, client)
+        return holder.process if client.process not in (0, holder.process) else 0
+
     def forget(self, client: Client) -> bool:
         """Remove a closed connection, and return whether it had an unanswered join."""
         worker = client.worker
+        if self.holders.get(worker) is client:
+            del self.holders[worker]
         if self.listeners.get(worker) is client:
             del self.listeners[worker]
         if self.waiting.get(worker) is not client:

@@ -29,12 +29,14 @@ class Client:
     Attributes:
         worker: number of the worker.
         channel: the connection.
+        process: id of the worker's process; 0: it is not known.
         table: the digest of the world's table that the worker has, according to its latest join; empty: it has none.
     """
 
-    def __init__(self, worker: int, channel: AsyncChannel, codec: Codec[FromWorker]) -> None:
+    def __init__(self, worker: int, channel: AsyncChannel, codec: Codec[FromWorker], process: int = 0) -> None:
         self.table = b""
         self.worker = worker
+        self.process = process
         self.channel = channel
         self._codec = codec
 
@@ -168,7 +170,7 @@ class Listener:
             if not isinstance(hello, Hello):
                 raise BadMessage("the first message of a client was not Hello")
             self._connections[hello.worker] = self._connections.get(hello.worker, 0) + 1
-            return Client(hello.worker, channel, self._codec)
+            return Client(hello.worker, channel, self._codec, hello.process)
         finally:
             self._unidentified -= 1
             self._fewer.set()

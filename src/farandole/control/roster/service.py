@@ -87,6 +87,13 @@ def _answer_with(call: bytes | None) -> FromRoster:
     return Call(call)
 
 
+def _taken(worker: int, holder: int, process: int) -> str:
+    return (
+        f"process {holder} is in the world as worker {worker} already, and so process {process} cannot be: one of them "
+        "has the environment of the other. Call init() in one process of each worker only"
+    )
+
+
 class RosterService:
     """Serves one job's workers.
 
@@ -285,7 +292,12 @@ class RosterService:
 
     async def _handle(self, client: Client, message: FromWorker) -> None:
         worker = client.worker
-        if isinstance(message, Join):
+        other = self._connections.other_process(client) if worker in self.state.members else 0
+        if other and isinstance(message, Join | Listen | Leave | Leaving | Holds | Failure):
+            # Its place is taken, so it has nothing to say about the world.
+            if isinstance(message, Join):
+                await client.send(RequestRefused(_taken(worker, other, client.process)))
+        elif isinstance(message, Join):
             await self._join(client, message)
         elif isinstance(message, Leave | Leaving | Holds):
             self._happened(event_of(worker, message))
@@ -318,7 +330,7 @@ class RosterService:
             await client.send(RequestRefused(twice))
             return
         client.table = message.table
-        self._connections.waiting[worker] = client
+        self._connections.join(client)
         self._arrived.append(joined(worker, message))
         self._schedule_decision()
 
