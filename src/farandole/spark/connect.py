@@ -12,8 +12,9 @@ from concurrent.futures import Future, wait
 from dataclasses import replace
 from typing import Any
 
+from farandole.base.display.standard_output import log_line
 from farandole.control.launcher.agents.reception import HostsMissing
-from farandole.control.launcher.output.console import text_writer
+from farandole.control.launcher.output.console import text_writer, until_broken
 from farandole.control.launcher.supervise.outcome import JobOutcome
 from farandole.errors import JobFailed
 from farandole.spark.connect_task import SCHEMA, Answer, Member, Removal
@@ -42,7 +43,7 @@ def run_by_connect(session: Any, call: bytes, size: int, options: Options) -> Jo
     member = Member(job, call, size, replace(options, stdout=None, stderr=None))
     answer, codes = _Query(session, member).run()
     for stream, text in zip(streams_of(options), (answer.stdout, answer.stderr), strict=True):
-        text_writer(stream)(text.encode())
+        until_broken(text_writer(stream), lambda: None, log_line)(text.encode())
     if isinstance(answer.outcome, Exception):
         raise answer.outcome
     why = next(filter(None, itertools.starmap(why_dialer_ended, codes.items())), "")

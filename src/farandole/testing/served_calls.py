@@ -8,7 +8,7 @@ import pickle
 from multiprocessing.connection import Client, Connection
 from typing import NamedTuple
 
-from farandole.control.launcher.call import dump_exception, dump_result, traceback_of
+from farandole.control.launcher.call import dump_exception, traceback_of
 from farandole.errors import HorovodInternalError
 
 
@@ -16,7 +16,7 @@ class Answer(NamedTuple):
     """The outcome of a call in one worker."""
 
     payload: bytes
-    """The result or the exception, as `farandole.control.launcher.call` pickles it."""
+    """(True, result) or (False, exception), pickled."""
     traceback: str = ""
     """The text of the exception, if the function raised one."""
     is_consequence: bool = False
@@ -38,8 +38,10 @@ def serve(address: str) -> None:
 def _answer(connection: Connection, call: bytes, seconds: float) -> None:
     faulthandler.dump_traceback_later(seconds)
     try:
+        from farandole.base import portable
+
         function, args, kwargs = pickle.loads(call)
-        answer = Answer(dump_result(function(*args, **kwargs)))
+        answer = Answer(portable.dump_result(function(*args, **kwargs)))
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # pytest.fail and pytest.skip raise errors that are not Exceptions.

@@ -32,7 +32,7 @@ def reported(value: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def returned(value: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    return pickle.loads(call.dump_result(value))[1]
+    return pickle.loads(portable.dump_result(value))[1]
 
 
 def raised(value: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:

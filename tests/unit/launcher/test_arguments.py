@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import farandole
+from farandole.base.portable import dump_result
 from farandole.control.launcher import arguments
-from farandole.control.launcher.call import dump_result
 from farandole.control.launcher.function import pickle_call, results_of
 from farandole.control.launcher.supervise.outcome import JobOutcome
 from farandole.errors import JobFailed, SpecError

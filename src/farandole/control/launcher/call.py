@@ -6,7 +6,6 @@ import os
 import pickle
 import sys
 import traceback
-from typing import Any
 
 from farandole.base.external_launcher import find
 from farandole.base.wire.frames import LARGEST_FRAME
@@ -32,9 +31,11 @@ def main() -> None:
         path, call = pickle.loads(client.fetch_call())
         # On another machine, packages may be in other places.
         sys.path[:] = [*path, *(each for each in sys.path if each not in path)]
+        from farandole.base import portable
+
         try:
             function, args, kwargs = pickle.loads(call)
-            client.send_result(dump_result(function(*args, **kwargs)))
+            client.send_result(portable.dump_result(function(*args, **kwargs)))
         except Exception as error:
             client.report_failure(traceback_of(error), _one_line(error), lost_rank_behind(error))
             client.send_result(dump_exception(error))
@@ -48,17 +49,6 @@ def _worker() -> int:
     if place is None:
         raise RuntimeError("no launcher has started this process: no known variable gives its rank")
     return place.rank
-
-
-def dump_result(value: Any) -> bytes:
-    """Return the result of a function, pickled as (True, value).
-
-    Raises:
-        TypeError: it cannot be pickled.
-    """
-    from farandole.base import portable
-
-    return portable.dump_result(value)
 
 
 def dump_exception(error: BaseException) -> bytes:

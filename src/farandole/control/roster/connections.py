@@ -64,9 +64,7 @@ class Connections:
         self.holders[client.worker] = self.waiting[client.worker] = client
 
     def other_process(self, client: Client) -> int:
-        """Return the id of the process that has joined as the same worker and is still connected, if it is not that of
-        `client`; else 0.
-        """
+        """Return the id of another process that has joined as this worker and is still connected, or 0."""
         holder = self.holders.get(client.worker, client)
         return holder.process if client.process not in (0, holder.process) else 0
 

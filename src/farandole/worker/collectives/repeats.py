@@ -35,7 +35,7 @@ _NEW = object()
 
 
 class Repeat:
-    """A `Call` of one tensor, whose result is like it, that is made again and again.
+    """An `AsyncCall` of one tensor, whose result is like it, that is made again and again.
 
     Attributes:
         dtype: the framework's type of its tensors.

@@ -73,7 +73,7 @@ class Reducer:
             must skip it.
     """
 
-    _fired = False
+    _fired = False  # Also of a reducer whose creation failed, for `__del__`.
 
     def __init__(
         self,

@@ -146,7 +146,7 @@ class Console:
     def _line_writer(self, target: ByteWriter | LineWriter, look: Look, on_broken: Callable[[], None]) -> LineWriter:
         if isinstance(target, LineWriter):
             return target
-        return line_writer_for(_until_broken(target, on_broken, self.say_once), look)
+        return line_writer_for(until_broken(target, on_broken, self.say_once), look)
 
     def submit(self, stream: int, job: Callable[[LineWriter], None]) -> None:
         """Run `job` in the stream's thread with its line writer, after everything submitted before."""
@@ -204,7 +204,7 @@ class _Writer(threading.Thread):
         self._line_writer.finish()
 
 
-def _until_broken(writer: ByteWriter, on_broken: Callable[[], None], warn: Callable[[str], None]) -> ByteWriter:
+def until_broken(writer: ByteWriter, on_broken: Callable[[], None], warn: Callable[[str], None]) -> ByteWriter:
     """Return a writer that drops everything after its last reader is gone, and what a full disk has no space for.
 
     It raises nothing: without the thread that calls it, nobody would take the workers' output, and they would wait.
