@@ -106,9 +106,6 @@ class Nothing:
     def hand_over(self, gradients: Gradients | None, sources: Sequence[int], receivers: Sequence[int]) -> None:
         """Do nothing: there are no gradients."""
 
-    def step_without_samples(self) -> None:
-        """Do nothing: there is nothing to train."""
-
     def has_unused_gradients(self) -> bool:
         return False
 

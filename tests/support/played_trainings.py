@@ -266,11 +266,6 @@ class Trained:
         if isinstance(gradients, Optimizer) and rank in receivers:
             gradients.take(everyone[sources[0]])
 
-    def step_without_samples(self) -> None:
-        for number, optimizer in enumerate(self.optimizers):
-            optimizer.backward(0.0)
-            self.take_step(number)
-
     def has_unused_gradients(self) -> bool:
         return False
 

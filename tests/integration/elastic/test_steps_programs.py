@@ -118,13 +118,13 @@ def read_stream(options: dict[str, Any]) -> list[Any]:
 
     class Stream(torch.utils.data.IterableDataset):  # type: ignore[type-arg]
         def __iter__(self) -> Any:
-            return iter([torch.tensor([float(number)]) for number in range(17)])
+            return iter([torch.tensor([float(number)]) for number in range(options["samples"])])
 
     torch.set_num_threads(1)
     hvd.init()
     model = torch.nn.Linear(1, 1)
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.001), model.named_parameters())
-    dataset: Any = Stream() if options["stream"] else torch.arange(17.0)[:, None]
+    dataset: Any = Stream() if options["stream"] else torch.arange(float(options["samples"]))[:, None]
     loader = torch.utils.data.DataLoader(dataset, batch_size=2, shuffle=not options["stream"] or None)
     loop = hvd.elastic.steps(loader, model=model, optimizer=optimizer)
     used: dict[int, Any] = {}
@@ -133,14 +133,17 @@ def read_stream(options: dict[str, Any]) -> list[Any]:
         if current().settings.rank == 1 and loop.step == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         optimizer.zero_grad()
-        model(x).mean().backward()
+        loss = model(x).mean()
+        loss.backward()
         optimizer.step()
+        hvd.allreduce(loss.detach())
     return sorted(index for indices in used.values() for index in indices)
 
 
+@pytest.mark.parametrize("samples", [17, 1])
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_dataloader_is_shared_out(stream: bool, make_job: Callable[..., ElasticJob]) -> None:
+def test_a_dataloader_is_shared_out(stream: bool, samples: int, make_job: Callable[..., ElasticJob]) -> None:
     job = make_job()
     job.add(3)
-    job.start(read_stream, {"stream": stream})
-    assert job.collect([0, 2]) == [list(range(17))] * 2
+    job.start(read_stream, {"stream": stream, "samples": samples})
+    assert job.collect([0, 2]) == [list(range(samples))] * 2

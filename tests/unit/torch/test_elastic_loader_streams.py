@@ -22,6 +22,23 @@ pytestmark = [
 ]
 
 
+class OwnIterator(IterableDataset[int]):
+    """A stream of the numbers from 0 that is its own iterator."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __iter__(self) -> "OwnIterator":
+        self.number = -1
+        return self
+
+    def __next__(self) -> int:
+        if self.number == self.length - 1:
+            raise StopIteration
+        self.number += 1
+        return self.number
+
+
 @pytest.mark.parametrize("kind", [Stream, Ranged])
 def test_rank_without_samples_of_a_stream_borrows_its_last_ones(kind: Callable[[int], Any]) -> None:
     loader = ElasticLoader(kind(9), global_batch_size=4)
@@ -32,14 +49,29 @@ def test_rank_without_samples_of_a_stream_borrows_its_last_ones(kind: Callable[[
     assert [int(number) for number in loader.borrow(batch)] == [7]
 
 
+@pytest.mark.parametrize("kind", [Stream, Ranged])
 @pytest.mark.parametrize("num_workers", [0, 1])
 @pytest.mark.parametrize(("length", "lent"), [(1, [0, 0]), (2, [0, 1])])
-def test_rank_that_has_had_no_samples_reads_those_of_others(length: int, lent: list[int], num_workers: int) -> None:
-    loader = ElasticLoader(Ranged(length), batch_size=1, num_workers=num_workers)
+def test_rank_that_has_had_no_samples_reads_those_of_others(
+    kind: Callable[[int], Any], length: int, lent: list[int], num_workers: int
+) -> None:
+    loader = ElasticLoader(kind(length), batch_size=1, num_workers=num_workers)
     batch = loader.next(3, 2)
     assert batch is not None and batch.data is None
     assert [int(number) for number in loader.borrow(batch)] == lent
     loader.close()
+
+
+@pytest.mark.parametrize("kind", [Stream, OwnIterator])
+def test_stream_continues_after_samples_were_borrowed_from_it(kind: Callable[[int], Any]) -> None:
+    loader = ElasticLoader(kind(9), global_batch_size=1)
+    found = []
+    for rank in (1, 1, 1, 0, 0, 1, 0, 0, 0):
+        batch = loader.next(2, rank)
+        assert batch is not None
+        found.append([int(number) for number in (loader.borrow(batch) if batch.data is None else batch.data)])
+        loader.commit(batch)
+    assert found == [[0, 0], [0, 0], [0, 0], [3], [4], [4], [6], [7], [8]]
 
 
 @pytest.mark.parametrize("length", [11, 12])
@@ -74,18 +106,7 @@ def test_stream_is_read_once_unless_samples_are_given_back() -> None:
 
 
 def test_a_stream_may_be_its_own_iterator() -> None:
-    class Own(IterableDataset[int]):
-        def __iter__(self) -> "Own":
-            self.number = -1
-            return self
-
-        def __next__(self) -> int:
-            if self.number == 19:
-                raise StopIteration
-            self.number += 1
-            return self.number
-
-    training = Training(lambda: ElasticLoader(Own(), batch_size=2), seed=3, most=3)
+    training = Training(lambda: ElasticLoader(OwnIterator(20), batch_size=2), seed=3, most=3)
     assert training.epoch() == Counter(range(20))
 
 

@@ -86,10 +86,6 @@ class Training:
             (f"{holder}.{name}", thing, name) for holder, thing in self._things.items() for name in list(vars(thing))
         ]
 
-    def step_without_samples(self) -> None:
-        """Not needed: a loader that reads by indices always has samples of other ranks."""
-        raise AssertionError("a step has no samples; this is a bug of farandole")
-
     def has_unused_gradients(self) -> bool:
         """Return False: the gradients belong to the body of the loop.
 

@@ -66,10 +66,6 @@ class Training:
         if came is not None:
             reduced.load_state_dict(came[0])
 
-    def step_without_samples(self) -> None:
-        """Not needed: a loader that reads by indices always has samples of other ranks."""
-        raise AssertionError("a step has no samples; this is a bug of farandole")
-
     def has_unused_gradients(self) -> bool:
         """Return False: the gradients belong to the body of the loop.
 

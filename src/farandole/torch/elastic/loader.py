@@ -143,7 +143,7 @@ class ElasticLoader:
             "multiprocessing_context": multiprocessing_context,
         }
         self._read_last: Any = None
-        """The last sample that this rank has read; only for a dataset that is read in its own order."""
+        """The last batch that this rank has read; only for a dataset that is read in its own order."""
         self._ahead = ReadAhead(source, num_workers, collate_fn, worker_init_fn, settings)
 
     @property
@@ -211,15 +211,17 @@ class ElasticLoader:
 
         They are for calls that all ranks must make, and do not count as used. There are two, because a single one has
         no variance; both are the same sample if there is no other. For a dataset that is read in its own order, return
-        the last batch of this rank; if there was none, None for a stream.
+        the last batch of this rank, if there was one, because a stream can be read again only from its beginning.
         """
-        if self._has_own_order and (self._read_last is not None or not is_ranged(self._dataset)):
+        if self._read_last is not None:
             return self._read_last
         positions = [position for share in batch.shares for begin, end in share for position in range(begin, end)[:2]]
         first, second = (positions * 2)[:2]
         if self._has_own_order:
             share = (first, first + 1), (second, second + 1)
-            return self._ahead.read_here(Portion(batch.ledger, share, goal=second + 1))
+            lent = self._ahead.read_here(Portion(batch.ledger, share, goal=second + 1))
+            self._read_last = None if is_ranged(self._dataset) else lent
+            return lent
         return self._collate([self._dataset[batch.ledger.index(position)] for position in (first, second)])
 
     def commit(self, batch: Batch, lost: Collection[int] = ()) -> None:

@@ -48,12 +48,6 @@ class _Training:
         """Send the receivers the reduced gradients, which all sources have."""
         transfer({} if gradients is None else {"gradients": gradients}, sources, receivers)
 
-    def step_without_samples(self) -> None:
-        """Take part in a step with gradients of zero."""
-        for optimizer in self._optimizers:
-            optimizer.zero_grad()
-            optimizer.step()
-
     def has_unused_gradients(self) -> bool:
         """Return whether gradients were computed since the last step of their optimizer."""
         return any(map(has_unused_gradients, self._optimizers))

@@ -35,7 +35,7 @@ class Loader(Protocol):
         """Return the batch of a rank in a world, or None at the end of the epoch."""
 
     def borrow(self, batch: Any) -> Any:
-        """Return another rank's data, for a step in which this rank has no samples; None: not available."""
+        """Return other ranks' data, for a step in which this rank has no samples."""
 
     def commit(self, batch: Any, lost: Collection[int] = ()) -> None:
         """Count the samples of a batch as used, except those of lost ranks."""
@@ -101,9 +101,6 @@ class Trained(Protocol):
             sources: ranks that have them.
             receivers: ranks that need them.
         """
-
-    def step_without_samples(self) -> None:
-        """Take part in a step with gradients of zero."""
 
     def has_unused_gradients(self) -> bool:
         """Return whether the loop's body has computed gradients that no optimizer step has used."""

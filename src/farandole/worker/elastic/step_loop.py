@@ -193,12 +193,8 @@ class Loop:
             if data is None:
                 # Only running the loop's body shows what a step is, and whether it has calls that all ranks must make.
                 data = self._loader.borrow(plan.batch)
-            if data is None:
-                self._check_for_calls()
-                self._trained.step_without_samples()
-            else:
-                yield from [data] if self._adaptation is None else self._adaptation.parts(data)
-                self._worlds.retry.body_has_run()
+            yield from [data] if self._adaptation is None else self._adaptation.parts(data)
+            self._worlds.retry.body_has_run()
             if not step.is_to_repeat:
                 break
         if self._shadows.has_lost_world:
@@ -216,13 +212,6 @@ class Loop:
                 "the body of the loop has computed gradients and made no optimizer.step() with them. A round of this "
                 "loop is a step, and counts as a whole: to accumulate gradients, use a larger batch, go through parts "
                 "of it in the body, and give DistributedOptimizer(backward_passes_per_step=) the number of parts."
-            )
-
-    def _check_for_calls(self) -> None:
-        if self._progress.body_has_calls or self._worlds.own_ballot.made_calls:
-            raise InvalidRequestError(
-                "this worker has no samples to run the body of the loop with, as there are fewer samples left than "
-                "workers; but the body makes collectives, which all workers must make. It must be started again."
             )
 
     def _commit(self, plan: Plan) -> None:

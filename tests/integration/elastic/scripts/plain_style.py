@@ -86,9 +86,6 @@ class Number:
     def hand_over(self, *_: object) -> None:
         """It has no gradients."""
 
-    def step_without_samples(self) -> None:
-        """Do nothing: there is nothing to train."""
-
     def has_unused_gradients(self) -> bool:
         return False
 
