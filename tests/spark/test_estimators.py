@@ -61,6 +61,16 @@ class Here(Backend):
         return 1
 
 
+class Never(Here):
+    """Two workers that must not be started."""
+
+    def run(self, fn: Any, args: Any = (), kwargs: Any = None, env: Mapping[str, str] | None = None) -> list[Any]:
+        raise AssertionError("the training was started")
+
+    def num_processes(self) -> int:
+        return 2
+
+
 class Line(torch.nn.Module):
     """A linear function of two numbers."""
 
@@ -190,6 +200,7 @@ def test_parquet_files_of_the_store_and_own_step(frame: Any, tmp_path: Path) -> 
 
 
 def test_what_does_not_fit_is_refused(frame: Any, tmp_path: Path) -> None:
+    unfit = frame.selectExpr("*", "'a' as text", "array('a') as texts", "1.25 as price", "false as never")
     for parameters, why in (
         ({"store": None}, "needs store=: the Store"),
         ({"label_cols": None}, "needs label_cols="),
@@ -203,12 +214,24 @@ def test_what_does_not_fit_is_refused(frame: Any, tmp_path: Path) -> None:
         ({"model": Line}, "needs model=: an object of a subclass of torch.nn.Module"),
         ({"optimizer": torch.optim.SGD}, "needs optimizer=: one of torch.optim, for the model's parameters"),
         ({"num_proc": 2, "backend": Here()}, "either backend or num_proc"),
+        ({"epochs": 0}, "epochs=0 is not a number of epochs"),
+        ({"epochs": -1}, "epochs=-1 is not a number of epochs"),
+        ({"batch_size": 0}, "batch_size=0 is not a number of rows"),
+        ({"batch_size": 1.5}, "batch_size=1.5 is not a number of rows"),
+        ({"val_batch_size": 0}, "val_batch_size=0 is not a number of rows"),
+        ({"partitions_per_process": 0}, "partitions_per_process=0 is not a number of files"),
+        ({"feature_cols": ["a", "text"]}, "column 'text' has values of type string, which are not numbers"),
+        ({"label_cols": ["texts"]}, "column 'texts' has values of type array<string>"),
+        ({"sample_weight_col": "price"}, r"column 'price' has values of type decimal\(3,2\)"),
+        ({"validation": "never"}, "rows for validation cannot be used: .* have no rows"),
     ):
         with pytest.raises(ValueError, match=why):
-            made = estimator(tmp_path, **parameters)
+            made = estimator(tmp_path, **{"backend": Never(), **parameters})
             for name in [name for name, value in parameters.items() if value is None]:
                 made.clear(made.getParam(name))
-            made.fit(frame)
+            made.fit(unfit)
+    with pytest.raises(ValueError, match=r"rows for training cannot be used: .* have no rows"):
+        estimator(tmp_path, backend=Never()).fit(frame.limit(0))
     with pytest.raises(TypeError, match="TorchEstimator has no parameter 'feature_columns': there are"):
         TorchEstimator(feature_columns=["a"])
     with pytest.warns(UserWarning, match="reader_pool_type does nothing here: rows are read by"):
@@ -217,7 +240,10 @@ def test_what_does_not_fit_is_refused(frame: Any, tmp_path: Path) -> None:
 
 
 # Keras 3.15 warns where its tensors of PyTorch become arrays.
-@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+keras_warns = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+
+
+@keras_warns
 @pytest.mark.parametrize("workers", [{"num_proc": 2}, {"backend": Here()}])
 def test_keras_model_is_trained_saved_and_loaded(frame: Any, tmp_path: Path, workers: dict[str, Any]) -> None:
     import keras
@@ -334,6 +360,40 @@ def test_best_model_of_lightning_is_returned(frame: Any, tmp_path: Path) -> None
     model = lightning_estimator(tmp_path, backend=Here(), model=module, callbacks=[best], epochs=3).fit(frame)
     first = lightning_estimator(tmp_path / "one", backend=Here(), model=module, epochs=1).fit(frame)
     assert errors(model, frame) == errors(first, frame)
+
+
+def keras_estimator(folder: Path, **parameters: Any) -> Any:
+    import keras
+
+    from farandole.spark.keras import KerasEstimator
+
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    usual = {"model": model, "optimizer": "sgd", "loss": "mse", "feature_cols": ["a"], "label_cols": ["y"]}
+    return KerasEstimator(**{"store": Store.create(str(folder)), **usual, **parameters})
+
+
+@pytest.mark.parametrize(("validation", "what"), [(None, "training"), ("one", "validation")])
+@pytest.mark.parametrize("kind", [keras_estimator, lightning_estimator])
+def test_fewer_rows_than_workers_are_refused_where_each_worker_needs_one(
+    frame: Any, tmp_path: Path, kind: Any, validation: str | None, what: str
+) -> None:
+    rows = frame.limit(1) if validation is None else frame.selectExpr("*", "id = 1 as one")
+    with pytest.raises(ValueError, match=f"1 row for {what}, but 2 workers, and each needs at least one"):
+        kind(tmp_path, backend=Never(), validation=validation).fit(rows)
+    assert not list(tmp_path.iterdir())
+
+
+@keras_warns
+def test_only_inputs_of_keras_may_be_texts(frame: Any, tmp_path: Path) -> None:
+    rows = frame.selectExpr("*", "'a' as text")
+    for kind, columns in (
+        (lightning_estimator, {"feature_cols": ["text"]}),
+        (keras_estimator, {"label_cols": ["text"]}),
+    ):
+        with pytest.raises(ValueError, match="column 'text' has values of type string"):
+            kind(tmp_path, backend=Never(), **columns).fit(rows)
+    with pytest.raises(AssertionError, match="the training was started"):
+        keras_estimator(tmp_path, backend=Never(), feature_cols=["text"]).fit(rows)
 
 
 def test_other_modules_are_not_lightnings(frame: Any, tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+from farandole.base.display.wording import count
 from farandole.base.installed import not_installed
+from farandole.control.launcher.arguments import read_count
 from farandole.errors import InvalidRequestError
 from farandole.spark.backend import Backend, SparkBackend
 from farandole.spark.store import Store
@@ -21,7 +23,7 @@ try:
     from pyspark.sql.types import ArrayType, DoubleType, IntegralType, StructField, StructType
 
     from farandole.spark.parameters import Declared
-    from farandole.spark.preparation import Rows, as_array, written
+    from farandole.spark.preparation import Rows, as_array, check_values, written
 except ModuleNotFoundError as error:
     raise not_installed("farandole.spark", error, "spark") from error
 
@@ -56,6 +58,7 @@ PARAMETERS: Mapping[str, Any] = {
     "gradient_compression": (None, "the form in which gradients travel"),
     "verbose": (1, "0: the training prints nothing"),
 }
+_COUNTED = {"epochs": "epochs", "batch_size": "rows", "val_batch_size": "rows", "partitions_per_process": "files"}
 UNUSED = {
     "callbacks": "write your own training function for farandole.spark.run",
     "shuffle_buffer_size": "rows are mixed within windows of row groups",
@@ -84,6 +87,10 @@ class BaseEstimator(Declared, Estimator):
     UNUSED: ClassVar[Mapping[str, Any]] = UNUSED
     NOT_SAVED = ("backend", "store")
     RUNS: ClassVar[str] = "run"
+    EACH_NEEDS_A_ROW: ClassVar[bool] = True
+    """Whether a worker cannot take part in a step without rows."""
+    TAKES_TEXTS: ClassVar[bool] = False
+    """Whether a model's inputs may be texts."""
 
     def fit_on_parquet(self, params: dict[Any, Any] | None = None, dataset_idx: int | None = None) -> Any:
         """Train on the Parquet files that are in the store, and return the model.
@@ -106,6 +113,8 @@ class BaseEstimator(Declared, Estimator):
         store, size = self._store(), self._backend().num_processes()
         columns = [*self._columns(), *filter(None, [self.value("sample_weight_col")])]
         types = {field.name: field.dataType for field in dataset.schema.fields}
+        for name in columns:
+            check_values(name, types.get(name), self.TAKES_TEXTS and name in self.value("feature_cols"))
         files, validation = size * self.value("partitions_per_process"), self.value("validation")
         with written(dataset, store, columns, files, validation, self.value("random_seed") or 0) as (_, rows):
             return self._train(rows, types)
@@ -117,6 +126,9 @@ class BaseEstimator(Declared, Estimator):
         for name in OF_DATA:
             if isinstance(given := self.value(name), str):
                 raise InvalidRequestError(f"{name}={given!r} is not a list of columns: give [{given!r}].")
+        for name, what in _COUNTED.items():
+            if (given := self.value(name)) != self.PARAMETERS[name][0]:
+                read_count(name, given, what)
         return self.value("store")
 
     def _columns(self) -> list[str]:
@@ -138,12 +150,29 @@ class BaseEstimator(Declared, Estimator):
         """
         store = self.value("store")
         run = self.value("run_id") or f"{self.RUNS}_{int(time.time())}"
-        results = self._backend().run(self._function(), (self._task(rows, run),), env=self._variables())
+        backend = self._backend()
+        self._check_rows(rows, backend.num_processes())
+        results = backend.run(self._function(), (self._task(rows, run),), env=self._variables())
         try:
             return self._model(store.read(store.get_checkpoint_path(run)), run, results[0], types)
         finally:
             if not store.saving_runs():
                 store.remove(store.get_run_path(run))
+
+    def _check_rows(self, rows: Rows, workers: int) -> None:
+        """Check that there are enough rows, of which only the files' footers are read."""
+        for what, path in (("training", rows.train), ("validation", rows.val)):
+            if path is None:
+                continue
+            try:
+                found = len(self.value("store").source(path))
+            except InvalidRequestError as error:
+                raise InvalidRequestError(f"the rows for {what} cannot be used: {error}") from error
+            if self.EACH_NEEDS_A_ROW and found < workers:
+                raise InvalidRequestError(
+                    f"there are {count(found, 'row')} for {what}, but {workers} workers, and each needs at least one: "
+                    "give more rows, or a smaller num_proc."
+                )
 
     def _common(self, rows: Rows, run: str, trained: bytes) -> dict[str, Any]:
         """Return the fields of a `Task`."""
@@ -227,7 +256,7 @@ class BaseModel(Declared, Model):
         return self.value("output_cols") or [f"{label}__output" for label in self.value("label_cols")]
 
     def _transform(self, dataset: Any) -> Any:
-        outputs = self.getOutputCols()
+        outputs, size = self.getOutputCols(), read_count("batch_size", self.value("batch_size"), "rows")
         if taken := [name for name in outputs if name in dataset.columns]:
             raise InvalidRequestError(
                 f"the DataFrame has a column {taken[0]!r} already: choose others by setOutputCols."
@@ -238,7 +267,7 @@ class BaseModel(Declared, Model):
         prepared = dataset.select(
             "*", *[as_array(dataset.schema[name]).alias(temporary) for name, temporary in inputs.items()]
         )
-        predict = Prediction(self._predictor(), tuple(inputs.values()), outputs, self.value("batch_size"))
+        predict = Prediction(self._predictor(), tuple(inputs.values()), outputs, size)
         schema = StructType([*dataset.schema.fields, *added])
         predicted = prepared.mapInArrow(predict, schema)
         return predicted.select(*dataset.columns, *[self._typed(at, name) for at, name in enumerate(outputs)])

@@ -58,6 +58,7 @@ class KerasEstimator(BaseEstimator):
         "tensorflow_dataset_prefetch_buffer_size": "rows are read by farandole.parquet",
     }
     RUNS = "keras"
+    TAKES_TEXTS = True
 
     def _function(self) -> Callable[[Any], Any]:
         return train

@@ -16,7 +16,7 @@ try:
     from pyspark.ml.functions import vector_to_array
     from pyspark.ml.linalg import VectorUDT
     from pyspark.sql import functions as F
-    from pyspark.sql.types import BooleanType
+    from pyspark.sql.types import ArrayType, BinaryType, BooleanType, DecimalType, NumericType, StringType
 except ModuleNotFoundError as error:
     raise not_installed("farandole.spark", error, "spark") from error
 
@@ -78,6 +78,28 @@ def _parts(dataset: Any, validation: Any, seed: int) -> list[Any]:
     if not 0 < validation < 1:
         raise InvalidRequestError(f"validation={validation} is not a fraction below 1, nor a column.")
     return list(dataset.randomSplit([1.0 - validation, validation], seed=seed))
+
+
+def check_values(name: str, kind: Any, may_be_text: bool = False) -> None:
+    """Check that a model can take the values of a column.
+
+    Args:
+        name: the name of the column.
+        kind: Spark's type of its values; None: there is no such column.
+        may_be_text: whether texts and bytes are valid too.
+
+    Raises:
+        ValueError: the values are not numbers.
+    """
+    of_one = kind
+    while isinstance(of_one, ArrayType):
+        of_one = of_one.elementType
+    valid = (NumericType, BooleanType, VectorUDT, *((StringType, BinaryType) if may_be_text else ()))
+    if kind is not None and (not isinstance(of_one, valid) or isinstance(of_one, DecimalType)):
+        raise InvalidRequestError(
+            f"the column {name!r} has values of type {kind.simpleString()}, which are not numbers: convert them before "
+            "fit, such as by cast('double') or StringIndexer."
+        )
 
 
 def as_array(field: Any) -> Any:

@@ -55,6 +55,7 @@ class TorchEstimator(BaseEstimator):
         "use_gpu": (True, "whether workers train on GPUs if there are any"),
     }
     RUNS = "pytorch"
+    EACH_NEEDS_A_ROW = False
 
     def _function(self) -> Callable[[Any], Any]:
         return train
