@@ -340,7 +340,7 @@ FARANDOLE_API const char* farandole_choose(farandole_engine* engine, uint32_t ki
 /* Submits all `count` requests or none. On success handles[i] stands for requests[i] until it is released.
  * FARANDOLE_INVALID_ARGUMENT: a bad dtype, group, shape or option; a name already in flight; not a member.
  * A name is in flight until its request is done and that has been seen (farandole_wait, farandole_poll or
- * farandole_release_all of its handle), or one second after it was done.
+ * farandole_release_all of its handle), or a quarter of a second after it was done.
  * After FARANDOLE_JOIN, and until all ranks have joined, allreduces go on without this rank: it adds what changes
  * nothing (0 to a sum), and an average divides by the number of all members. All else that needs a rank which has
  * joined fails with FARANDOLE_MISMATCH. */

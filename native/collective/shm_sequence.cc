@@ -15,7 +15,7 @@ uint64_t ShmSequence::publish(std::span<const int> team) {
   mesh.arena(mesh.rank())->header().sequence.store(++current_, std::memory_order_release);
   for (const int rank : team) {
     if (rank != mesh.rank()) {
-      mesh.wake(rank);
+      mesh.wake(rank, transport::Sleep::kMidway);
     }
   }
   return current_;

@@ -110,6 +110,10 @@ int64_t AgreementClient::fast_path_ends() const noexcept {
   return fast_path_.holds_request() ? fast_path_.submitted_ns() + kFastPathNs : 0;
 }
 
+transport::Sleep AgreementClient::sleeps_for() const noexcept {
+  return fast_path_.holds_request() ? transport::Sleep::kAgreeing : transport::Sleep::kIdle;
+}
+
 int64_t AgreementClient::next_stall_alarm() {
   if (!inspector_ || !inspector_->enabled()) {
     return 0;

@@ -67,6 +67,8 @@ class AgreementClient {
   // A worker may sleep while its request is on the fast path, but not for ever, so that rank 0 learns who waits for
   // whom: until this time, by the clock of base::now_ns(); 0: nothing is on the fast path.
   int64_t fast_path_ends() const noexcept;
+  // What a thread that has nothing to do sleeps for.
+  transport::Sleep sleeps_for() const noexcept;
   // From now on nothing is there.
   void end_fast_path();
   // When to look for stalls or at GPUs next, which signal nothing; 0: there is nothing to look for.

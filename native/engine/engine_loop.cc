@@ -70,7 +70,7 @@ void Engine::wait_for_work() {
   const bool found = frames_->look(poll, patience_ns, ready, [this] { return progress_lock_.is_wanted(); });
   if (const int64_t ends_ns = agreement_->fast_path_ends(); ends_ns != 0 && base::now_ns() >= ends_ns) {
     agreement_->end_fast_path();  // this is a turn: it may bring work, or the end of the world, so do not sleep now
-  } else if (!found && frames_->prepare_sleep(ready)) {
+  } else if (!found && frames_->prepare_sleep(agreement_->sleeps_for(), ready)) {
     sleep_without_progress_lock(alarm_ns);
   }
   if (is_due() && !agreement_->is_over()) {

@@ -35,7 +35,7 @@ bool FastPath::announce(const std::function<void()>& as_last) {
 FastPath::State FastPath::settle(ShmAgreement::Change change) noexcept {
   for (int rank = 0; change.wakes && rank < mesh_.size(); ++rank) {
     if (rank != mesh_.rank()) {
-      mesh_.link(rank).notify();
+      mesh_.wake(rank, transport::Sleep::kAgreeing);
     }
   }
   return change.state;

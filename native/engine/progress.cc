@@ -129,7 +129,8 @@ bool Engine::look_or_sleep(const base::Deadline& deadline) {
   if (until_ns <= now_ns || agreement_->watches_gpus() || progress_lock_.is_demanded()) {
     return false;
   }
-  frames_->sleep_in_place(until_ns, [&] { return agreement_->has_work() || progress_lock_.is_demanded(); });
+  frames_->sleep_in_place(agreement_->sleeps_for(), until_ns,
+                          [&] { return agreement_->has_work() || progress_lock_.is_demanded(); });
   return true;
 }
 
@@ -154,7 +155,7 @@ bool Engine::prepare_sleep_after_helping() {
   agreement_->end_fast_path();
   const auto ready = [this] { return agreement_->has_work(); };
   for (int turn = 0; turn < mesh_->size() && !agreement_->is_over(); ++turn) {
-    if (frames_->prepare_sleep(ready)) {
+    if (frames_->prepare_sleep(agreement_->sleeps_for(), ready)) {
       return true;
     }
     if (outcomes_.in_flight() > 0) {

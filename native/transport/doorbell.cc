@@ -30,10 +30,10 @@ void Doorbell::signal() noexcept {
   }
 }
 
-void Doorbell::signal_midway(int rank) noexcept {
+void Doorbell::signal(Sleep what_for, int rank) noexcept {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const uint32_t word = sleeping_->load(std::memory_order_relaxed) & ~kInPlace;
-  if (word == word_of(Sleep::kMidway, rank) || word == word_of(Sleep::kMidway, kAnybody)) {
+  if (word == word_of(what_for, rank) || word == word_of(what_for, kAnybody)) {
     wake();
   }
 }

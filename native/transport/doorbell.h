@@ -6,8 +6,9 @@
 //   sleeper:    sleeping = what for;    fence;  look at the data once more; if nothing: poll(eventfd, ...)
 //
 // A sleeper announces what it sleeps for: an idle one waits for messages and requests, and is not woken when a sequence
-// advances in the middle of a collective (collective/shm_sequence.h): it would find nothing to do. One in the middle of
-// a collective also announces for whose sequence it waits, and is not woken by others.
+// advances in the middle of a collective (collective/shm_sequence.h), or when others agree on a request in shared
+// memory (engine/shm_agreement.h): it would find nothing to do. One that agrees is woken by both a message and an
+// agreement. One in the middle of a collective also announces for whose sequence it waits, and is not woken by others.
 //
 // It announces how it sleeps, too. One that sleeps in place sleeps on the announcing word itself, a futex, and not in
 // poll(). It keeps the progress lock (engine/progress_lock.h), and a signal wakes it alone, and not also the engine
@@ -22,7 +23,8 @@ namespace farandole::transport {
 enum class Sleep : uint32_t {
   kAwake = 0,
   kIdle = 1,
-  kMidway = 2  // in the middle of a collective
+  kMidway = 2,   // in the middle of a collective
+  kAgreeing = 3  // idle, and has announced a request on which others have still to agree
 };
 
 class Doorbell {
@@ -33,8 +35,8 @@ class Doorbell {
 
   // Any thread, any process of the host. Call it after publishing what the engine should find.
   void signal() noexcept;
-  // The same, if it sleeps in the middle of a collective, and waits for the sequence of this rank or for anybody's.
-  void signal_midway(int rank) noexcept;
+  // The same, if it sleeps for this, and waits for this rank or for anybody.
+  void signal(Sleep what_for, int rank) noexcept;
   // Ends the owner's poll() whether it has announced a sleep or not: for a thread that takes another one's place.
   void call() noexcept;
 

@@ -117,13 +117,13 @@ class FrameMultiplexer {
     }
   }
 
-  // For a sleep outside of wait(), by a thread that polls what `awaited()` says: from now on every thread and worker
-  // that has something for this engine signals its doorbell. If there is something already, it does not prepare the
-  // sleep and returns false.
+  // For a sleep outside of wait(), idle or agreeing, by a thread that polls what `awaited()` says: from now on every
+  // thread and worker that has something for this engine signals its doorbell. If there is something already, it does
+  // not prepare the sleep and returns false.
   template <typename Ready>
-  bool prepare_sleep(Ready&& ready) {
+  bool prepare_sleep(Sleep what_for, Ready&& ready) {
     notify_late();
-    mesh_.doorbell().prepare_sleep(Sleep::kIdle);
+    mesh_.doorbell().prepare_sleep(what_for);
     if (move() || ready() || mesh_.world_status().revoked()) {
       mesh_.doorbell().end_sleep();
       return false;
@@ -133,9 +133,9 @@ class FrameMultiplexer {
   // Sleeps until something signals the doorbell, at most until then, unless there is something already. The calling
   // thread goes on owning this. For meshes without sockets: nothing else ends the sleep.
   template <typename Ready>
-  void sleep_in_place(int64_t until_ns, Ready&& ready) {
+  void sleep_in_place(Sleep what_for, int64_t until_ns, Ready&& ready) {
     notify_late();
-    mesh_.doorbell().prepare_sleep_in_place(Sleep::kIdle);
+    mesh_.doorbell().prepare_sleep_in_place(what_for);
     if (!move() && !ready() && !mesh_.world_status().revoked()) {
       mesh_.doorbell().sleep_in_place(until_ns - base::now_ns());
     }
@@ -164,7 +164,10 @@ class FrameMultiplexer {
   LinkFrames& add(int peer);
   // Moves what can be moved now; true if anything did.
   bool move();
-  bool move_both(LinkFrames& link) { return static_cast<bool>(move_out(link) | move_in(link)); }
+  bool move_both(LinkFrames& link) {
+    const bool moved_out = move_out(link);
+    return move_in(link) || moved_out;
+  }
   bool move_mail();
   bool move_out(LinkFrames& link);
   bool move_in(LinkFrames& link);

@@ -33,9 +33,9 @@ class Mesh {
 
   // The arena of a worker with which memory is shared (one's own included), or null.
   virtual const ArenaView* arena(int peer) const noexcept = 0;
-  // Wakes a worker with which memory is shared if it sleeps in the middle of a collective, after the own sequence
-  // advanced.
-  virtual void wake(int peer) noexcept = 0;
+  // Wakes a worker with which memory is shared if it sleeps for this: in the middle of a collective, after the own
+  // sequence advanced, or for an agreement, after this worker settled it.
+  virtual void wake(int peer, Sleep what_for) noexcept = 0;
   // For each rank the lowest rank that it shares memory with (itself, if with no lower one): ranks with the
   // same number share a host. The same list on every rank.
   virtual const std::vector<int>& hosts() const noexcept = 0;

@@ -134,9 +134,9 @@ const ArenaView* SocketMesh::arena(int peer) const noexcept {
   return memory == nullptr ? nullptr : &memory->view();
 }
 
-void SocketMesh::wake(int peer) noexcept {
+void SocketMesh::wake(int peer, Sleep what_for) noexcept {
   if (Doorbell* const doorbell = peers_[at(peer)].doorbell.get(); doorbell != nullptr) {
-    doorbell->signal_midway(rank_);
+    doorbell->signal(what_for, rank_);
   }
 }
 

@@ -37,7 +37,7 @@ class SocketMesh : public Mesh {
   Doorbell& doorbell() override { return pending_world_->doorbell; }
   WorldStatus& world_status() override { return pending_world_->world_status; }
   const ArenaView* arena(int peer) const noexcept override;
-  void wake(int peer) noexcept override;
+  void wake(int peer, Sleep what_for) noexcept override;
   const std::vector<int>& hosts() const noexcept override { return hosts_; }
   void say_goodbye() noexcept override;
   std::string describe() const override;

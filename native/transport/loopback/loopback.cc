@@ -192,13 +192,13 @@ class LoopbackMesh final : public Mesh {
   const ArenaView* arena(int peer) const noexcept override {
     return world_->share(rank_, peer) || peer == rank_ ? &world_->worker(peer).arena.view() : nullptr;
   }
-  void wake(int peer) noexcept override {
+  void wake(int peer, Sleep what_for) noexcept override {
     try {
       world_->disturb(rank_, peer);
     } catch (const base::Error&) {
       return;  // killed here: the next wait finds its status
     }
-    world_->worker(peer).doorbell.signal_midway(rank_);
+    world_->worker(peer).doorbell.signal(what_for, rank_);
   }
   const std::vector<int>& hosts() const noexcept override { return world_->settings.hosts; }
   void say_goodbye() noexcept override { world_->worker(rank_).parted = true; }

@@ -248,7 +248,7 @@ class MeshOfOneLink final : public transport::Mesh {
   transport::Doorbell& doorbell() override { return doorbell_; }
   transport::WorldStatus& world_status() override { return status_; }
   const transport::ArenaView* arena(int) const noexcept override { return nullptr; }
-  void wake(int) noexcept override {}
+  void wake(int, transport::Sleep) noexcept override {}
   const std::vector<int>& hosts() const noexcept override { return hosts_; }
   void say_goodbye() noexcept override {}
   std::string describe() const override { return "recorded"; }

@@ -147,7 +147,7 @@ class CountingMesh final : public Mesh {
   transport::Doorbell& doorbell() override { return mesh_->doorbell(); }
   transport::WorldStatus& world_status() override { return mesh_->world_status(); }
   const transport::ArenaView* arena(int peer) const noexcept override { return mesh_->arena(peer); }
-  void wake(int peer) noexcept override { mesh_->wake(peer); }
+  void wake(int peer, transport::Sleep what_for) noexcept override { mesh_->wake(peer, what_for); }
   const std::vector<int>& hosts() const noexcept override { return mesh_->hosts(); }
   void say_goodbye() noexcept override { mesh_->say_goodbye(); }
   std::string describe() const override { return mesh_->describe(); }

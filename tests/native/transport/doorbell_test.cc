@@ -28,12 +28,12 @@ class DoorbellTest : public ::testing::Test {
 
 TEST_F(DoorbellTest, ASignalCostsNoCallWhileItsOwnerIsAwake) {
   doorbell_.signal();
-  doorbell_.signal_midway(1);
+  doorbell_.signal(Sleep::kMidway, 1);
   EXPECT_FALSE(is_called());
 }
 
 TEST_F(DoorbellTest, ASignalEndsEverySleep) {
-  for (const Sleep what_for : {Sleep::kIdle, Sleep::kMidway}) {
+  for (const Sleep what_for : {Sleep::kIdle, Sleep::kMidway, Sleep::kAgreeing}) {
     doorbell_.prepare_sleep(what_for, 3);
     doorbell_.signal();
     EXPECT_TRUE(is_called());
@@ -47,32 +47,39 @@ TEST_F(DoorbellTest, ASignalEndsEverySleep) {
   }
 }
 
-TEST_F(DoorbellTest, ASequenceDoesNotWakeAnIdleOwner) {
-  doorbell_.prepare_sleep(Sleep::kIdle);
-  doorbell_.signal_midway(0);
-  EXPECT_TRUE(sleeps());
-  doorbell_.prepare_sleep_in_place(Sleep::kIdle);
-  doorbell_.signal_midway(0);
-  EXPECT_TRUE(sleeps());
+TEST_F(DoorbellTest, AnOwnerIsWokenOnlyForWhatItSleepsFor) {
+  for (const Sleep what_for : {Sleep::kIdle, Sleep::kMidway, Sleep::kAgreeing}) {
+    for (const Sleep cause : {Sleep::kMidway, Sleep::kAgreeing}) {
+      doorbell_.prepare_sleep(what_for);
+      doorbell_.signal(cause, 0);
+      EXPECT_EQ(sleeps(), what_for != cause);
+      EXPECT_EQ(is_called(), what_for == cause);
+      doorbell_.end_sleep();
+      doorbell_.prepare_sleep_in_place(what_for);
+      doorbell_.signal(cause, 0);
+      EXPECT_EQ(sleeps(), what_for != cause);
+      doorbell_.end_sleep_in_place();
+    }
+  }
   EXPECT_FALSE(is_called());
 }
 
 TEST_F(DoorbellTest, OnlyTheAwaitedSequenceWakesItsOwner) {
   doorbell_.prepare_sleep(Sleep::kMidway, 300);
   for (const int other : {0, 1, 44, 299, 301}) {
-    doorbell_.signal_midway(other);
+    doorbell_.signal(Sleep::kMidway, other);
     EXPECT_TRUE(sleeps()) << other;
   }
-  doorbell_.signal_midway(300);
+  doorbell_.signal(Sleep::kMidway, 300);
   EXPECT_FALSE(sleeps());
   EXPECT_TRUE(is_called());
 }
 
 TEST_F(DoorbellTest, OnlyTheAwaitedSequenceWakesItsOwnerInPlace) {
   doorbell_.prepare_sleep_in_place(Sleep::kMidway, 2);
-  doorbell_.signal_midway(1);
+  doorbell_.signal(Sleep::kMidway, 1);
   EXPECT_TRUE(sleeps());
-  doorbell_.signal_midway(2);
+  doorbell_.signal(Sleep::kMidway, 2);
   EXPECT_FALSE(sleeps());
   doorbell_.sleep_in_place(kLongNs);
   EXPECT_FALSE(is_called());
@@ -80,7 +87,7 @@ TEST_F(DoorbellTest, OnlyTheAwaitedSequenceWakesItsOwnerInPlace) {
 
 TEST_F(DoorbellTest, EverySequenceWakesAnOwnerThatWaitsForAnybody) {
   doorbell_.prepare_sleep(Sleep::kMidway);
-  doorbell_.signal_midway(7);
+  doorbell_.signal(Sleep::kMidway, 7);
   EXPECT_FALSE(sleeps());
 }
 

@@ -62,7 +62,7 @@ class FakeMesh : public Mesh {
   Doorbell& doorbell() override { return doorbell_; }
   WorldStatus& world_status() override { return world_status_; }
   const ArenaView* arena(int peer) const noexcept override { return peer == 0 ? &arena_.view() : nullptr; }
-  void wake(int /*peer*/) noexcept override {}
+  void wake(int /*peer*/, Sleep /*what_for*/) noexcept override {}
   const std::vector<int>& hosts() const noexcept override { return hosts_; }
   void say_goodbye() noexcept override {}
   std::string describe() const override { return "fake"; }

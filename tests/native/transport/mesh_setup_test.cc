@@ -94,7 +94,7 @@ TEST(Wake, WakesSleepingWorkerWithSharedMemory) {
   const auto meshes = workers.form();
   Doorbell& doorbell = meshes[1]->doorbell();
   doorbell.prepare_sleep(Sleep::kMidway);
-  meshes[0]->wake(1);
+  meshes[0]->wake(1, Sleep::kMidway);
   EXPECT_EQ(workers.endpoint(1).arena().view().header().sleeping.load(), 0u);
   doorbell.end_sleep();
 }
