@@ -10,7 +10,8 @@ Guarantees:
   launcher may be alive, and relies on that.
 - When the agent itself is killed, the kernel kills the workers.
 - It sends `AllEnded` only when no process is left that a worker started, directly or indirectly, in any session: the
-  agent is a child subreaper, so an orphan becomes its child instead of init's.
+  agent is a child subreaper, so an orphan becomes its child instead of init's. The agents of other hosts that it has
+  started for the launcher (see `branches`) have ended before.
 
 It is single-threaded, because PR_SET_PDEATHSIG applies to threads, not processes. No call may block: its standard
 output is non-blocking, and data that does not fit stays in a buffer that flow control bounds.
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING
 from farandole.base.external_launcher import WITHIN_VARIABLE, launchers_around
 from farandole.base.wire.utf8_mode import ensure_utf8
 from farandole.control.agent import host_facts, worker_error_file
+from farandole.control.agent.branches import Branches
 from farandole.control.agent.connectivity import ConnectListeners, ConnectRound
 from farandole.control.agent.event_loop import Loop
 from farandole.control.agent.failover import ExitRecords
@@ -35,7 +37,7 @@ from farandole.control.agent.gpus import of_slots, visible_gpus
 from farandole.control.agent.launcher_connection import LauncherConnection
 from farandole.control.agent.oom import OomWatch
 from farandole.control.agent.probe import look
-from farandole.control.agent.process_tree import become_subreaper, descendants, die_with_parent, send
+from farandole.control.agent.process_tree import ProcessTree, become_subreaper, die_with_parent, send
 from farandole.control.agent.protocol import (
     STDERR,
     STDOUT,
@@ -56,6 +58,7 @@ from farandole.control.agent.protocol import (
     Stop,
     Task,
     ToAgent,
+    ToBranch,
     ToFiles,
     TryConnect,
 )
@@ -93,6 +96,7 @@ class Agent:
         """Watches the process that started this one, while it is the launcher or its ssh connection."""
         self._launcher = LauncherConnection(self._loop, self, control, report)
         self._relay = RosterRelay(self._loop, self._launcher.send)
+        self._branches = Branches(self._loop, self._launcher.send)
         self._connect_listeners = ConnectListeners(self._loop, self._launcher.send)
         self._tasks = Tasks(self._loop)
         self._files: Files | None = None
@@ -160,6 +164,8 @@ class Agent:
             ConnectRound(self._loop, self._launcher.send, message)
         elif isinstance(message, ToFiles):
             self._handle_files(message)
+        elif isinstance(message, ToBranch):
+            self._branches.carry_out(message)
         else:
             self._relay.carry_out(message)
 
@@ -219,6 +225,7 @@ class Agent:
     def alone(self) -> None:
         """End everything: without a launcher, there is no job."""
         self._relay.hang_up()
+        self._branches.cut()
         self._end(End(grace=0))
 
     # --- workers ------------------------------------------------------------------------------------------------
@@ -326,6 +333,7 @@ class Agent:
                 self._depart(rank, pid)
             else:
                 self._tasks.ended(pid, code)
+                self._branches.ended(pid, code)
 
     def _exited(self, rank: int, pid: int, code: int) -> Exited:
         written = b"" if self._error_files is None else self._error_files.read_and_remove(rank)
@@ -361,10 +369,16 @@ class Agent:
                 self._files.stop()
             self._kill_at = kill_at
             if order.grace > 0:
-                pids = descendants(os.getpid())
+                pids = self._living()
                 send(pids, signal.SIGTERM)
                 send(pids, signal.SIGCONT)  # A stopped process does not handle SIGTERM.
         self._kill_at = min(self._kill_at, kill_at)
+
+    def _living(self) -> list[int]:
+        """Return the living processes that were started here; those of branches end when their agents have ended."""
+        tree = ProcessTree()
+        of_branches = self._branches.processes(tree)
+        return [pid for pid in tree.below(os.getpid()) if pid not in of_branches]
 
     def _finished(self) -> bool:
         """Take the next step towards the end of the agent; return True when it is reached."""
@@ -374,7 +388,7 @@ class Agent:
         if now < self._look_at:
             return False
         self._look_at = now + _LOOK_SECONDS
-        living = descendants(os.getpid())
+        living = self._living()
         self._reap()  # After the search: a worker that was already dead is reported before `AllEnded`.
         if living:
             if now >= self._kill_at:
@@ -383,6 +397,8 @@ class Agent:
             if self._give_up_at is None or now < self._give_up_at:
                 return False
         if self._launcher.is_up and not self._output.read_rest_of_all():
+            return False
+        if self._branches.are_open:
             return False
         self._launcher.send(AllEnded(tuple(living)))
         while self._launcher.has_unsent:

@@ -8,7 +8,9 @@ The agent sends `Ready` first. A message with a `number` is a question; its answ
 Output is under flow control. For each stream of each worker the agent sends at most `WINDOW` bytes ahead of what the
 launcher has written; `Credit` allows more. So a slow reader costs a bounded amount of memory, and slows down only the
 workers that print. The same holds for each relayed connection, in both directions; towards a worker, a frame of up to
-4 MiB is not divided. For files, the launcher has a bounded number of bytes in transit: the agent confirms each piece.
+4 MiB is not divided. It also holds, with `BRANCH_WINDOW`, for each *branch*: a process such as ssh, by which an agent
+reaches the agent of another host for the launcher. For files, the launcher has a bounded number of bytes in transit:
+the agent confirms each piece.
 
 An agent on another host and its launcher send each other a `Beat` when there is nothing else to send.
 """
@@ -21,6 +23,8 @@ import msgspec
 GREETING = b"\nfarandole agent: frames follow\n"
 
 WINDOW = 256 * 1024
+BRANCH_WINDOW = 1024 * 1024
+"""The same for a branch, which may carry files to many hosts."""
 
 STDOUT = 1
 STDERR = 2
@@ -179,6 +183,45 @@ class RelayClosed(msgspec.Struct, frozen=True, tag="relay-closed"):
     link: int
 
 
+class OpenBranch(msgspec.Struct, frozen=True, tag="open-branch"):
+    """Start a process that leads to the agent of another host, such as ssh. Answered by `BranchEnded` at its end."""
+
+    branch: int
+    command: tuple[str, ...]
+
+
+class BranchData(msgspec.Struct, frozen=True, tag="branch-data"):
+    """Data for the standard input of a branch's process, or from its standard output. Sent by both sides."""
+
+    branch: int
+    data: bytes
+
+
+class BranchCredit(msgspec.Struct, frozen=True, tag="branch-credit"):
+    """This many bytes of a branch were passed on, so as many more may follow. Sent by both sides."""
+
+    branch: int
+    count: int
+
+
+class BranchReady(msgspec.Struct, frozen=True, tag="branch-ready"):
+    """The agent at the end of a branch is ready: earlier lines on standard error cannot explain the branch's end."""
+
+    branch: int
+
+
+class CloseBranch(msgspec.Struct, frozen=True, tag="close-branch"):
+    """Close the standard input of a branch's process, once everything was passed on."""
+
+    branch: int
+
+
+class KillBranch(msgspec.Struct, frozen=True, tag="kill-branch"):
+    """Kill the process of a branch."""
+
+    branch: int
+
+
 # --- from an agent -------------------------------------------------------------------------------------------
 
 
@@ -274,6 +317,16 @@ class RelayOpened(msgspec.Struct, frozen=True, tag="relay-opened"):
     """A process on this host has connected to the address of the roster."""
 
     link: int
+
+
+class BranchEnded(msgspec.Struct, frozen=True, tag="branch-ended"):
+    """The process of a branch ended, and its output was passed on."""
+
+    branch: int
+    code: int | None
+    """Exit code, or minus the number of the signal that ended it; None: it could not be started."""
+    said: str
+    """Its last lines on standard error since `BranchReady`, or why it could not be started."""
 
 
 class Started(msgspec.Struct, frozen=True, tag="started"):
@@ -446,6 +499,8 @@ class NotShipped(msgspec.Struct, frozen=True, tag="not-shipped"):
 
 Relay = Relayed | RelayCredit | RelayClosed
 RelayToAgent = Relay | RelayedAgain
+ToBranch = OpenBranch | BranchData | BranchCredit | BranchReady | CloseBranch | KillBranch
+FromBranch = BranchData | BranchCredit | BranchEnded
 Answer = TaskEnded | Looked | PortsOpened | ConnectTried
 ToFiles = Offer | Piece
 FromFiles = Lacking | Received | Damaged | Shipped | NotShipped
@@ -463,6 +518,7 @@ ToAgent = (
     | OpenPorts
     | TryConnect
     | RelayToAgent
+    | ToBranch
     | ToFiles
 )
 FromAgent = (
@@ -480,5 +536,6 @@ FromAgent = (
     | Answer
     | RelayOpened
     | Relay
+    | FromBranch
     | FromFiles
 )

@@ -20,6 +20,7 @@ from farandole.control.agent.protocol import (
     Beat,
     End,
     FromAgent,
+    FromBranch,
     FromFiles,
     Ready,
     RelayClosed,
@@ -32,6 +33,7 @@ from farandole.control.agent.protocol import (
 from farandole.control.launcher.agents.agent_link import EXIT_SECONDS, AgentLink
 from farandole.control.launcher.agents.agent_lost import AgentLost
 from farandole.control.launcher.agents.agent_process import AgentProcess
+from farandole.control.launcher.agents.branches import Branches
 from farandole.control.launcher.agents.relayed_links import LatestEnd, RelayedLinks
 from farandole.control.launcher.agents.send_gate import SendGate
 from farandole.control.launcher.failure.record import signal_name
@@ -58,6 +60,7 @@ class AgentClient:
         clock_ahead: seconds by which its clock is ahead of this machine's; the error is the transfer time of a message.
         patience: seconds that it waits for another launcher after it has lost this one; None: it ends its workers at
             once.
+        branches: the links to agents of other hosts that lead through this one.
 
     Args:
         gate: the gate that delays messages to the agent until they are recorded; None: no delay.
@@ -90,6 +93,7 @@ class AgentClient:
         self._take_files: Callable[[FromFiles], None] = lambda message: None
         self._relayed: RelayedLinks | None = None
         self._heard_at = time.monotonic()
+        self.branches = Branches(host.label, self.send, lambda: self._heard_at)
         self._paused_until = 0.0
         self._lost: AgentLost | None = None
         self._closed = False
@@ -212,7 +216,7 @@ class AgentClient:
             if now >= max(beat_at, self._paused_until):
                 self.send(Beat(timeout if self.patience is None else math.inf))
                 beat_at = now + BEAT_SECONDS
-            silence = now - self._heard_at
+            silence = self._process.known_open() - self._heard_at
             if silence > timeout:
                 why = f"nothing was heard from it for {silence:.1f} s; it has died, or the network to it is cut"
                 self.lose(why, self._heard_at)
@@ -248,6 +252,7 @@ class AgentClient:
             for future in waiting:
                 if not future.done():
                     future.set_exception(self._lost)
+            self.branches.lost(self._lost)
         if self.local:
             self.kill()
         else:
@@ -273,6 +278,7 @@ class AgentClient:
         await asyncio.wait({self._reading}, timeout=EXIT_SECONDS)
         self._reading.cancel()
         await asyncio.gather(self._reading, return_exceptions=True)
+        self.branches.lost(AgentLost("it has ended"))
         if self._relayed is not None:
             await self._relayed.close()
         await self._process.wait()
@@ -291,7 +297,13 @@ class AgentClient:
             await self._channel.forget_the_rest()
         except WireError:
             if not self._ended.done():
-                self.lose(self._how_it_ended(await self._process.exit_code()))
+                how = self._how_it_ended(await self._process.exit_code())
+                loss = self._process.loss()
+                if loss is None:
+                    self.lose(how)
+                else:
+                    # At this time, which is later: the loss of the other agent is the first failure.
+                    self.lose(str(loss), time.monotonic() if loss.silent else None)
         except Exception as error:
             # A bug in the launcher: tasks that wait for this agent must not wait for ever.
             self.lose(f"a message of its agent could not be handled: {error!r}")
@@ -319,6 +331,8 @@ class AgentClient:
         elif isinstance(message, RelayOpened | Relayed | RelayCredit | RelayClosed):
             if self._relayed is not None:
                 self._relayed.handle(message)
+        elif isinstance(message, FromBranch):
+            self.branches.handle(message)
         elif isinstance(message, FromFiles):
             self._take_files(message)
         elif isinstance(message, AllEnded):

@@ -1,9 +1,13 @@
-"""The link to an agent: a process here (`agent_process`), or a connection that its host has dialed (`reception`)."""
+"""The link to an agent: a process here (`agent_process`), a process that the agent of another host has started
+(`branches`), or a connection that its host has dialed (`reception`).
+"""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Protocol
+
+from farandole.control.launcher.agents.agent_lost import AgentLost
 
 # Seconds that a process whose pipe is closed, or the far end of a connection, may take to end.
 EXIT_SECONDS = 5.0
@@ -28,6 +32,15 @@ class AgentLink(Protocol):
 
     def said(self) -> str:
         """Return the latest output, other than messages, since the agent was ready."""
+
+    def known_open(self) -> float:
+        """Return when the way to the agent was last known to be open, on the monotonic clock.
+
+        Later silence is no sign that this agent is lost: another one on the way to it may be.
+        """
+
+    def loss(self) -> AgentLost | None:
+        """Return the loss of another agent on the way to this one, if that has ended the link."""
 
     def kill(self) -> None:
         """End it at once, as far as possible from here. No-op if it has ended."""

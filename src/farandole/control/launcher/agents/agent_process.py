@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Sequence
 
 from farandole.base.installed import own_environment
@@ -89,6 +90,14 @@ class AgentProcess:
         """Return the last output of the agent, or of ssh, on standard error since the agent was ready."""
         start = max(self._said_at_start, os.fstat(self._last_words).st_size - _LONGEST_LAST_WORDS)
         return os.pread(self._last_words, _LONGEST_LAST_WORDS, start).decode("utf-8", "replace")
+
+    def known_open(self) -> float:
+        """Return the time on the monotonic clock: no other agent is on the way to this one."""
+        return time.monotonic()
+
+    def loss(self) -> AgentLost | None:
+        """Return None: no other agent is on the way to this one."""
+        return None
 
     def kill(self) -> None:
         """Kill the process, if it is alive."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 
 from farandole.control.launcher.agents.agent_link import EXIT_SECONDS
+from farandole.control.launcher.agents.agent_lost import AgentLost
 
 _STREAM_LIMIT = 1 << 16
 
@@ -50,6 +52,14 @@ class DialedAgent:
     def said(self) -> str:
         """Return "": the output of the host is in its own log."""
         return ""
+
+    def known_open(self) -> float:
+        """Return the time on the monotonic clock: no other agent is on the way to this one."""
+        return time.monotonic()
+
+    def loss(self) -> AgentLost | None:
+        """Return None: no other agent is on the way to this one."""
+        return None
 
     def kill(self) -> None:
         """End the connection. The host dials again, and is then ordered to end its agent."""
