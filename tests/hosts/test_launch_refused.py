@@ -112,6 +112,7 @@ def test_a_firewall_is_reported_without_preflight(hosts: Hosts) -> None:
         ("--nnodes 3 -H h1:1,h2:1 python train.py", "there are only 2 hosts"),
         ("--nnodes 2 --nproc-per-node 1 python train.py", "no hosts are given"),
         ("-H h1:1 -i /nowhere/key python train.py", "the key /nowhere/key does not exist"),
+        ("-H h1:1 --ssh-fanout -1 python train.py", "--ssh-fanout -1 is not a number of hosts"),
     ],
 )
 def test_invalid_host_options_are_refused(hosts: Hosts, arguments: str, words: str, tmp_path: Path) -> None:

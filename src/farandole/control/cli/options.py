@@ -63,6 +63,14 @@ def add_network(parser: argparse.ArgumentParser) -> None:
     add("-p", "--ssh-port", metavar="PORT", type=int, help="port of the ssh servers")
     add("-i", "--ssh-identity", "--ssh-identity-file", metavar="FILE", default="", help="private key for ssh")
     add("--ssh-option", action="append", default=[], metavar="NAME=VALUE", help="option for ssh, as after its -o")
+    add(
+        "--ssh-fanout",
+        metavar="N",
+        type=int,
+        default=SshOptions.fanout,
+        help="of more hosts than this, the launcher of a job of fixed size reaches N itself, which start the others "
+        f"(default: {SshOptions.fanout}; 0: it reaches all hosts itself)",
+    )
 
 
 def add_elastic(parser: argparse.ArgumentParser) -> None:
@@ -230,13 +238,19 @@ def read_ssh(options: argparse.Namespace) -> SshOptions:
     """Return the ssh options for reaching other hosts.
 
     Raises:
-        SpecError: the key does not exist, or the port is not valid.
+        SpecError: the key does not exist, or the port or the number of hosts is not valid.
     """
     if options.ssh_identity and not os.path.exists(os.path.expanduser(options.ssh_identity)):
         raise SpecError(f"the key {options.ssh_identity} does not exist", "check the path after --ssh-identity")
     if options.ssh_port is not None and not 0 < options.ssh_port < 65536:
         raise SpecError(f"{options.ssh_port} is not a valid port", "use 1 to 65535")
-    return SshOptions(options.ssh, options.ssh_port, options.ssh_identity, tuple(options.ssh_option))
+    if options.ssh_fanout < 0:
+        raise SpecError(
+            f"--ssh-fanout {options.ssh_fanout} is not a number of hosts", "use 1 or more, or 0 to reach all from here"
+        )
+    return SshOptions(
+        options.ssh, options.ssh_port, options.ssh_identity, tuple(options.ssh_option), options.ssh_fanout
+    )
 
 
 def read_network(options: argparse.Namespace) -> tuple[str, ...]:

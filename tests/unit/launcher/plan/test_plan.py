@@ -11,9 +11,11 @@ import pytest
 from farandole.control.agent.command_check import python_script
 from farandole.control.agent.gpus import visible_gpus
 from farandole.control.launcher.job.dialed_hosts import DialedHosts
+from farandole.control.launcher.job.elastic import Elastic
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.machine import Machine
 from farandole.control.launcher.job.spec import LaunchSpec, check_command, read_exports
+from farandole.control.launcher.job.ssh_and_ship import SshOptions
 from farandole.control.launcher.job.worker_settings import with_start_timeout
 from farandole.control.launcher.plan.dry_run import as_json, render
 from farandole.control.launcher.plan.environment import inherited_elsewhere
@@ -193,6 +195,19 @@ def test_host_that_dials_is_started_by_no_command() -> None:
     spec = LaunchSpec(("python", "train.py"), 1, hosts=(Host("task-0", 1),), dialed=DialedHosts())
     plan = make_plan(spec, BIG, Identity(), {"task-0": Site(local=False, cores=4)})
     assert "\nhost task-0 (4 cores), which dials this launcher\n" in render(plan)
+
+
+@pytest.mark.parametrize("elastic", [None, Elastic(4, None)], ids=["fixed size", "elastic"])
+def test_plan_shows_from_which_host_each_agent_is_started(elastic: Elastic | None) -> None:
+    hosts = (Host("earth", 1), *(Host(f"h{number}", 1) for number in range(1, 5)))
+    spec = LaunchSpec(("python", "train.py"), 5, hosts=hosts, ssh=SshOptions(fanout=2), elastic=elastic)
+    plan = make_plan(spec, BIG, Identity(), {host.name: Site(local=host.name == "earth", cores=4) for host in hosts})
+    tree = ["", "", "h1", "", "h3"] if elastic is None else [""] * 5
+    assert [host.started_from for host in plan.hosts] == tree
+    assert [each["started_from"] for each in json.loads(as_json(plan))["hosts"]] == [each or None for each in tree]
+    shown = "\nhost h2 (4 cores), started from h1 by ssh -o ControlPath=none -o BatchMode=yes "
+    assert (shown in render(plan)) == (elastic is None)
+    assert "\nhost h3 (4 cores), started by ssh -o BatchMode=yes " in render(plan)
 
 
 def test_several_networks_are_used_in_turn_when_they_are_named() -> None:

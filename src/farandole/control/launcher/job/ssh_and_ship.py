@@ -19,10 +19,13 @@ class SshOptions:
     identity: str = ""
     options: tuple[str, ...] = ()
     """`NAME=value`, as after ssh's -o."""
+    fanout: int = 32
+    """Number of hosts that the launcher of a job of fixed size reaches itself if there are more; the agents there start
+    the others (see `targets.start_tree`). 0: it reaches all hosts itself."""
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """The same options as flags of farandole's commands."""
+        """The options by which a host is reached, as flags of farandole's commands."""
         named = {"--ssh": self.program.removeprefix("ssh"), "--ssh-port": self.port, "--ssh-identity": self.identity}
         pairs = [(name, str(value)) for name, value in named.items() if value]
         pairs += [("--ssh-option", option) for option in self.options]

@@ -31,7 +31,8 @@ def render(plan: LaunchPlan) -> str:
 
 def _render_host(plan: LaunchPlan, host: HostPlan) -> list[str]:
     cores = count(host.cores, "core") if host.cores else "cores not yet known"
-    how = f"started by {host.started_by}" if host.started_by else "which dials this launcher"
+    where = f" from {host.started_from}" if host.started_from else ""
+    how = f"started{where} by {host.started_by}" if host.started_by else "which dials this launcher"
     lines = [f"host {host.name} ({cores}), {how}"]
     if host.directory != plan.directory:
         lines += [f"  directory {host.directory}"]
@@ -60,6 +61,7 @@ def as_json(plan: LaunchPlan) -> str:
             "local": host.local,
             "cores": host.cores or None,
             "started_by": host.started_by,
+            "started_from": host.started_from or None,
             "command": host.command,
             "directory": host.directory,
             "networks": dict(host.networks),

@@ -32,6 +32,7 @@ from farandole.control.launcher.plan.model import (
 )
 from farandole.control.launcher.targets.local import local_command
 from farandole.control.launcher.targets.ssh import ssh_command
+from farandole.control.launcher.targets.start_tree import from_another_host, started_from
 from farandole.control.roster.events import Place, find_places
 from farandole.errors import SpecError
 
@@ -81,6 +82,7 @@ def make_plan(
     spec.output.check(job_size(spec, machine), spec.output_dir)
     here = Site(cores=machine.cores, roster=_roster_here(sites))
     known = {host.label: (sites or {}).get(host.label, here) for host in used}
+    through = _through(spec, used, known)
     exports = {**dict(spec.private), **read_exports(spec.exports, machine.environment)}
     threads_chosen = "OMP_NUM_THREADS" in machine.environment or "OMP_NUM_THREADS" in exports
     hosts = tuple(
@@ -93,6 +95,7 @@ def make_plan(
             _devices_beside(host, used),
             all_local(known),
             threads_chosen,
+            through.get(host.label, ""),
         )
         for host, workers in zip(used, _workers(used), strict=True)
     )
@@ -127,6 +130,7 @@ def _plan_host(
     devices: Sequence[str],
     all_local: bool,
     threads_chosen: bool,
+    through: str,
 ) -> HostPlan:
     roster, _, port = site.roster.rpartition(":")
     environment = {
@@ -153,16 +157,25 @@ def _plan_host(
         command=_command_on(host, site.command or spec.command),
         directory=site.directory or host.directory or machine.directory,
         environment=environment,
-        started_by=_starter(spec, host, site),
+        started_by=_starter(spec, host, site, through),
+        started_from=through,
         networks=site.networks,
     )
 
 
-def _starter(spec: LaunchSpec, host: Host, site: Site) -> str:
+def _through(spec: LaunchSpec, used: Sequence[Host], sites: Mapping[str, Site]) -> dict[str, str]:
+    """Return the host whose agent starts the agent of each host, for those that the launcher does not start itself."""
+    if spec.elastic is not None or isinstance(spec.access, DialedHosts):
+        return {}
+    return started_from([host for host in used if not sites[host.label].local], spec.ssh)
+
+
+def _starter(spec: LaunchSpec, host: Host, site: Site, through: str) -> str:
     """Return the command that starts the agent of a host; "" if the host dials the launcher."""
     if isinstance(spec.access, DialedHosts):
         return ""
-    starter = local_command(host.python) if site.local else ssh_command(host, spec.ssh)
+    ssh = from_another_host(spec.ssh) if through else spec.ssh
+    starter = local_command(host.python) if site.local else ssh_command(host, ssh)
     return shlex.join(starter).replace(sys.executable, "python")
 
 

@@ -67,6 +67,8 @@ class HostPlan:
     environment: Mapping[str, str] = field(default_factory=dict)
     started_by: str = ""
     """The command that starts its agent; "": the host dials the launcher."""
+    started_from: str = ""
+    """The host where that command runs, if that host can reach this one; "": it runs on the launcher's machine."""
     networks: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """The networks of the host, as in `Site`."""
 

@@ -94,7 +94,7 @@ async def _agents_on(
 ) -> AsyncIterator[list[AgentClient]]:
     if not all(local for _, local in hosts):
         preparation.show(f"reaching {count(len(hosts), 'host')}")
-    agents, lost = await start_agents(hosts, context.spec.ssh, context.reception)
+    agents, lost = await start_agents(hosts, context.spec.ssh, context.reception, context.console.say)
     context.console.show_status(None)
     try:
         if lost:

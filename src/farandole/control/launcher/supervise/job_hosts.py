@@ -8,6 +8,7 @@ without the launcher for long enough.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 
@@ -15,6 +16,7 @@ from farandole.control.agent.protocol import End, FromAgent, Leaving, Outlive
 from farandole.control.launcher.agents.agent_client import AgentClient
 from farandole.control.launcher.agents.agent_lost import AgentLost
 from farandole.control.launcher.agents.reception import FENCED_SECONDS
+from farandole.control.launcher.agents.start_agents import STARTED_AT_ONCE
 from farandole.control.launcher.discovery.host_set import HostSet
 from farandole.control.launcher.host_setup.host_setup import HostSetup, JobHost, NotReady
 from farandole.control.launcher.job.host_list import Host
@@ -68,7 +70,6 @@ class JobHosts:
         self.ready: dict[str, JobHost] = {}
         self.survivors: list[str] = []
         self._context = context
-        self._spec = context.spec
         self._setup = setup
         self._workers = workers
         self._control = control
@@ -79,10 +80,11 @@ class JobHosts:
         self._followed = True
         self._setting_up: dict[str, asyncio.Task[None]] = {}
         self._listening: set[asyncio.Task[None]] = set()
+        self._sweeping = asyncio.Semaphore(STARTED_AT_ONCE)
 
     @property
     def _elastic(self) -> bool:
-        return self._spec.elastic is not None
+        return self._context.spec.elastic is not None
 
     def agents(self) -> list[AgentClient]:
         """Return the agents of the ready hosts."""
@@ -177,7 +179,7 @@ class JobHosts:
             await agent.ready()  # An agent that is taken over is reached only now.
         except AgentLost:
             return  # Its listener also notices that.
-        await agent.watch(self._spec.host_timeout)
+        await agent.watch(self._context.spec.host_timeout)
 
     def _take(self, job_host: JobHost, message: FromAgent) -> None:
         if isinstance(message, Leaving):
@@ -214,14 +216,21 @@ class JobHosts:
             self.survivors += [f"process {pid} on {job_host.host.label}" for pid in left]
             return
         if self._context.reception is not None:
-            await self._context.reception.gone(job_host.host.label, lost.silent, lost.at, self._spec.host_timeout)
+            await self._context.reception.gone(
+                job_host.host.label, lost.silent, lost.at, self._context.spec.host_timeout
+            )
             return
-        if not lost.silent and await sweep_elsewhere(job_host.host, self._spec.ssh, job_host.mark):
+        if not lost.silent and await self._sweep(job_host):
             return
         if self._elastic:
             since = time.monotonic() - lost.at
-            alone = OUTLIVE_SECONDS if self._outlive and not lost.silent else self._spec.host_timeout
+            alone = OUTLIVE_SECONDS if self._outlive and not lost.silent else self._context.spec.host_timeout
             await asyncio.sleep(max(0.0, alone + FENCED_SECONDS - since))
         elif not lost.silent:
             # Without an answer nothing is known; the agent on that host ends its workers by itself.
             self._context.log(f"host {job_host.host.label} cannot be reached to see whether anything is left there")
+
+    async def _sweep(self, job_host: JobHost) -> bool:
+        # In a job of fixed size, a host may be lost together with all hosts whose agents it has started.
+        async with contextlib.nullcontext() if self._elastic else self._sweeping:
+            return await sweep_elsewhere(job_host.host, self._context.spec.ssh, job_host.mark)
