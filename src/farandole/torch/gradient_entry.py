@@ -32,6 +32,7 @@ class GradientEntry(Entry):
             argument of the counting function, and those of the reduced gradients of the last step.
         storage: PyTorch's object for the memory of `in_view`; None without one.
         owners: the number of PyTorch's objects that share this memory, if the user has none.
+        version: PyTorch's count of writes to the parameter's gradient when it was sent; None if there was none.
     """
 
     __slots__ = (
@@ -45,6 +46,7 @@ class GradientEntry(Entry):
         "sparse_as_dense",
         "sparse_dim",
         "storage",
+        "version",
     )
 
     def __init__(self, name: str, parameter: torch.nn.Parameter, sparse_as_dense: bool) -> None:
@@ -59,6 +61,7 @@ class GradientEntry(Entry):
         self.references = 2
         self.storage: torch.UntypedStorage | None = None
         self.owners = 0
+        self.version: int | None = None
 
     # --- what the gradient is --------------------------------------------------------------------------------------
 
@@ -88,6 +91,16 @@ class GradientEntry(Entry):
         parameter = self.parameter
         dtype = native_dtype(torch.empty(0, dtype=parameter.dtype, device="cpu"))
         return Layout(dtype, tuple(parameter.shape), parameter.numel() * parameter.element_size())
+
+    def note_version(self) -> None:
+        """Record that the gradient is sent as it is now."""
+        gradient = self.parameter.grad
+        self.version = None if gradient is None else gradient._version
+
+    def has_changed(self) -> bool:
+        """Return whether the gradient has changed since it was sent, except by assignments of None or to `.data`."""
+        gradient = self.parameter.grad
+        return gradient is not None and gradient._version != self.version
 
     # --- on the way through the arena ------------------------------------------------------------------------------
 
@@ -179,6 +192,7 @@ class GradientEntry(Entry):
         origin = self.in_view if self.in_own_view is None else self.in_own_view
         assert origin is not None
         origin.mul_(factor)
+        self.note_version()
 
     def take_back(self) -> None:
         assert self.in_view is not None

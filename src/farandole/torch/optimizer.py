@@ -37,6 +37,12 @@ _PASSES_LOST = (
     "passes, such as at the end of an epoch, optimizer.step() uses those that there are, if all ranks call it. To "
     "discard them, call optimizer.synchronize() first, on all ranks."
 )
+_CHANGED = (
+    "gradients were changed while they were being reduced, as by torch.nn.utils.clip_grad_norm_, GradScaler.unscale_ "
+    "or model.zero_grad(set_to_none=False) after loss.backward(): each rank may now have other gradients, and train "
+    "another model. Call optimizer.synchronize() before they are changed, and put the step into "
+    "`with optimizer.skip_synchronize():`."
+)
 
 
 class Passes(Protocol):
@@ -79,7 +85,7 @@ class _Distributed(torch.optim.Optimizer):
         if self.passes is not None and self.passes.is_partial:
             return
         if self._reducer is not None:
-            self._reducer.finish(False)
+            self._finish(self._reducer, steps=False)
         self._synchronized = True
 
     @contextmanager
@@ -128,7 +134,7 @@ class _Distributed(torch.optim.Optimizer):
                     stacklevel=2,
                 )
             if self._reducer is not None and (self._pending or (closure is None and not self._synchronized)):
-                self._reducer.finish()
+                self._finish(self._reducer)
         if self._check is not None:
             self._check.step(lambda: parameters_digest(self._parameter_names))
         self._synchronized = False
@@ -177,12 +183,17 @@ class _Distributed(torch.optim.Optimizer):
     def _pending(self) -> bool:
         return self._reducer is not None and self._reducer.pending
 
+    def _finish(self, reducer: GradientReducer, *, steps: bool = True) -> None:
+        if reducer.has_changed():
+            warnings.warn(_CHANGED, stacklevel=3)
+        reducer.finish(steps)
+
     def _synchronizing(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         def synchronized() -> Any:
             loss = closure()
             if self._reducer is None:
                 return loss
-            self._reducer.finish()
+            self._finish(self._reducer)
             return self._loss_of_all(loss) if isinstance(self, torch.optim.LBFGS) else loss
 
         return synchronized if self._should_synchronize else closure

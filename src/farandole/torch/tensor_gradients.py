@@ -183,6 +183,18 @@ class GradientReducer(Reducer):
     on_gradient = no_compile(Reducer.on_gradient)
     finish = no_compile(Reducer.finish)
 
+    @no_compile
+    def has_changed(self) -> bool:
+        """Return whether a gradient has changed since it was sent, so that each rank may have another result."""
+        entries: Any = (entry for bundle in self._bundles if bundle.launched for entry in bundle.entries)
+        return any(entry.has_changed() for entry in entries)
+
+    def _launch(self, bundle: Bundle) -> None:
+        super()._launch(bundle)
+        entries: Any = bundle.entries
+        for entry in entries:
+            entry.note_version()
+
     def reset(self) -> None:
         """Do the same as `Reducer.reset`. Gradients that were not in flight stay as they are."""
         entries: Any = [entry for bundle in self._bundles if not bundle.launched for entry in bundle.entries]

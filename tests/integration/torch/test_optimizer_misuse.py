@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import pickle
 import warnings
@@ -30,6 +31,47 @@ def test_step_after_synchronize_without_the_context_warns(worlds):
             "optimizer.step() called without optimizer.skip_synchronize() context after optimizer.synchronize()"
         )
         assert (model.weight.grad == 2.0).all()  # Summed once, not twice.
+
+    worlds.run(2, body)
+
+
+@pytest.mark.parametrize("how", ["clip", "clear", "unscale"])
+@pytest.mark.parametrize("options", [{}, {"groups": 1}, {"compression": hvd.Compression.fp16}])
+def test_gradients_that_change_while_they_are_reduced_are_warned_of(worlds, how, options):
+    """Each rank may change them before or after they are reduced, so the ranks' parameters may differ from then on."""
+
+    def change(model):
+        if how == "clip":
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1e-6)
+        elif how == "clear":
+            model.zero_grad(set_to_none=False)
+        else:
+            model.bias.grad.div_(2.0)
+
+    def body():
+        model = torch.nn.Linear(2, 1)
+        hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+        optimizer = hvd.DistributedOptimizer(
+            torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters(), **options
+        )
+        # The first step takes another way than the others.
+        for changes, synchronizes in (("before", 0), ("", 0), ("before", 0), ("after", 1), ("before", 1)):
+            model(torch.ones(1, 2)).sum().backward()
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                if changes == "before":
+                    change(model)
+                if synchronizes:
+                    optimizer.synchronize()
+                if changes == "after":
+                    change(model)
+                with optimizer.skip_synchronize() if synchronizes else contextlib.nullcontext():
+                    optimizer.step()
+            told = [str(warning.message) for warning in caught]
+            assert len(told) == (changes == "before"), told
+            assert all(each.startswith("gradients were changed while they were being reduced") for each in told)
+            assert all(warning.filename.endswith("test_optimizer_misuse.py") for warning in caught)
+            model.zero_grad(set_to_none=False)
 
     worlds.run(2, body)
 
