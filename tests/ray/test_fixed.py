@@ -146,6 +146,26 @@ def test_call_after_one_that_a_rank_is_still_in_is_refused(
     executor.shutdown()
 
 
+def test_call_that_was_begun_before_the_last_one_failed_is_refused(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("farandole.ray.fixed_workers._FAILED_CALL_SECONDS", 1.0)
+    executor = RayExecutor(SETTINGS, num_workers=2)
+    executor.start()
+    first, second, third = (executor.run_remote(sum_or_fail, args=[value, who]) for value, who in CALLS)
+    with pytest.raises(ValueError, match="as told"):
+        cluster.get(first[1])
+    # Rank 1 would add its 10 to the 1 for which rank 0 still waits.
+    for calls in (second, third):
+        with pytest.raises(RuntimeError, match=r"failed on rank 1 .* rank 0 is still in it"):
+            cluster.get(calls[1])
+    assert not cluster.wait([first[0]], timeout=0)[0]
+    executor.shutdown()
+
+
+CALLS = [(1, 1), (10, None), (100, None)]
+
+
 def test_call_after_one_that_failed_on_all_ranks_uses_the_same_world(cluster: Any) -> None:
     executor = RayExecutor(SETTINGS, num_workers=2)
     executor.start()

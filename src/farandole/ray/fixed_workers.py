@@ -209,40 +209,20 @@ class FixedWorkers:
         return values
 
     def _call(self, fn: Callable[[Any], Any]) -> list[Any]:
-        self._calls = [worker.execute.remote(fn) for worker in self._started()]
+        self._calls = [self._begin(worker, fn) for worker in self._started()]
         return list(self._calls)
 
     def execute_single(self, fn: Callable[[Any], Any]) -> Any:
         """Run `fn(object)` on rank 0, and return the value."""
-        return use_ray().get(self._started()[0].execute.remote(fn))
+        return use_ray().get(self._begin(self._started()[0], fn))
+
+    def _begin(self, worker: Any, fn: Callable[[Any], Any]) -> Any:
+        return worker.execute.remote(fn, self._calls, _FAILED_CALL_SECONDS)
 
     def _started(self) -> list[Any]:
         if not self.workers:
             raise RuntimeError("this executor has no workers: call start() first")
-        if self._calls:
-            self._check_last_call()
         return self.workers
-
-    def _check_last_call(self) -> None:
-        """Refuse another call while the last one has failed on one rank, and another rank is still in it.
-
-        That rank may wait in a collective, in which the other ranks would take part during the next call: results would
-        be wrong.
-
-        Raises:
-            RuntimeError: a rank has not left the last call.
-        """
-        failed = next(((rank, error) for rank, call in enumerate(self._calls) if (error := _error_of(call))), None)
-        if failed is None:
-            return
-        _, running = use_ray().wait(self._calls, num_returns=len(self._calls), timeout=_FAILED_CALL_SECONDS)
-        if running:
-            rank, error = failed
-            raise RuntimeError(
-                f"the last call failed on rank {rank} ({str(error).splitlines()[-1]}), and rank "
-                f"{self._calls.index(running[0])} is still in it, perhaps in a collective that waits for rank {rank}: "
-                "call shutdown(), and start() again"
-            ) from error
 
     def shutdown(self) -> None:
         """End the actors, and release their resources."""
@@ -253,17 +233,6 @@ class FixedWorkers:
         if self._group is not None:
             ray.util.remove_placement_group(self._group)
             self._group = None
-
-
-def _error_of(call: Any) -> Exception | None:
-    """Return the error of a call that has failed, or None if it has succeeded or has not ended."""
-    ray = use_ray()
-    try:
-        if ray.wait([call], timeout=0)[0]:
-            ray.get(call)
-    except Exception as error:  # Ray raises errors that are also of the class of the user's exception.
-        return error
-    return None
 
 
 def common_environment(roster: str, master: str, secret: bytes, settings: RaySettings) -> dict[str, str]:

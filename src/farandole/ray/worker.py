@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -30,6 +31,9 @@ class BaseHorovodWorker:
 
     def __init__(self, world_rank: int = 0, world_size: int = 1) -> None:
         self._roster: RosterThread | None = None
+        self._rank = world_rank
+        self._failure = ""
+        """The error of the last call; "" if it has not failed."""
         os.environ["HOROVOD_HOSTNAME"] = self.node_id()
         os.environ["HOROVOD_RANK"] = str(world_rank)
         os.environ["HOROVOD_SIZE"] = str(world_size)
@@ -68,9 +72,43 @@ class BaseHorovodWorker:
         if executable_cls is not None:
             self.executable = executable_cls(*(executable_args or ()), **(executable_kwargs or {}))
 
-    def execute(self, func: Callable[[Any], Any]) -> Any:
-        """Return `func(object)`."""
-        return func(self.executable)
+    def execute(self, func: Callable[[Any], Any], last_call: Sequence[Any] = (), seconds: float = 0.0) -> Any:
+        """Return `func(object)`.
+
+        Args:
+            func: the function of the object.
+            last_call: references to the values of the last call of all workers, by rank.
+            seconds: the time that the other workers get to end this call if it has failed here.
+
+        Raises:
+            RuntimeError: the last call has failed here, and another worker is still in it.
+            Exception: the exception of the function.
+        """
+        if self._failure:
+            self._wait_for_others(last_call, seconds)
+        self._failure = ""
+        try:
+            return func(self.executable)
+        except Exception as error:
+            self._failure = traceback.format_exception_only(error)[-1].strip()
+            raise
+
+    def _wait_for_others(self, last_call: Sequence[Any], seconds: float) -> None:
+        """Refuse to begin a call while another rank is still in one that has failed here.
+
+        That rank may wait in a collective, in which this one would take part during the next call: results would be
+        wrong.
+        """
+        references = list(last_call)
+        if not references:
+            return
+        _, running = use_ray().wait(references, num_returns=len(references), timeout=seconds, fetch_local=False)
+        if running:
+            raise RuntimeError(
+                f"the last call failed on rank {self._rank} ({self._failure}), and rank "
+                f"{references.index(running[0])} is still in it, perhaps in a collective that waits for rank "
+                f"{self._rank}: call shutdown(), and start() again"
+            )
 
     def listen_on(self, nics: Iterable[str] | None) -> None:
         """Make this worker reachable for others at all its addresses, or at the addresses of some interfaces."""
