@@ -13,11 +13,11 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from farandole.errors import WorkerLostError
+from farandole.worker.core.dropped_steps import DroppedSteps
 from farandole.worker.core.dtype import Average, DType
 from farandole.worker.core.group import global_process_set
 from farandole.worker.core.handle import HandleTable, Pending
 from farandole.worker.core.request_options import options_of
-from farandole.worker.core.session import Session as RealSession
 from farandole.worker.core.submission import Submission
 from farandole.worker.gradients import reducer
 from farandole.worker.gradients.buckets import Bucket, Layout
@@ -126,9 +126,7 @@ class Session:
         self.notices = retry
         self.settings = SimpleNamespace(elastic_keep_gradients=keeps)
         self.times_made_alike = 0
-        self.unfinished = []
-
-    finish_dropped = RealSession.finish_dropped
+        self.dropped = DroppedSteps()
 
     def enter(self, world: World) -> None:
         self.world = self.engine.world = world

@@ -266,7 +266,7 @@ def DistributedOptimizer(
     named = [entry for entry in named if can_be_trained(entry[1])]
     bundles = _bundles(named, groups)
     session.group_of(process_set, "DistributedOptimizer")
-    session.finish_dropped()
+    session.dropped.finish()
     distributed: Any
     # In an elastic job, a world of one may grow.
     if op == Adasum and (session.world.size > 1 or session.notices is not None):

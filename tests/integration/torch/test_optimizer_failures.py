@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 
 import numpy as np
 import pytest
@@ -103,6 +104,34 @@ def test_a_replaced_optimizer_reduces_nothing_more(worlds):
         assert model.weight.grad.tolist() == [[1.5, 1.5]]
 
     worlds.run(2, body)
+
+
+def test_a_step_that_one_rank_has_not_dropped_yet_is_not_mixed_with_the_next_ones(worlds):
+    """There, the optimizer is in a cycle of references; the next model has parameters of the same names."""
+
+    def body():
+        gc.disable()
+
+        def train(value, steps_are_taken):
+            model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False), torch.nn.Linear(2, 1, bias=False))
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.fill_(1.0)
+            optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.0), model.named_parameters())
+            part = model[0] if hvd.rank() == 1 and not steps_are_taken else model
+            part(torch.full((1, 2), value)).sum().backward()
+            if steps_are_taken:
+                optimizer.step()
+            elif hvd.rank() == 1:
+                optimizer.cycle = optimizer
+            return model
+
+        train(100.0, False)
+        model = train(hvd.rank() + 1.0, True)
+        gc.enable()
+        return [parameter.grad.unique().tolist() for parameter in model.parameters()]
+
+    assert worlds.run(2, body) == [[[1.5], [3.0]]] * 2
 
 
 @pytest.mark.parametrize("exists", [False, True])

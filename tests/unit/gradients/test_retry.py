@@ -221,13 +221,41 @@ def test_the_next_reducer_finishes_a_step_that_was_dropped():
         training.backward(a=7, **({"b": 7} if rank == 0 else {}))
         del training
         gc.collect()
-        assert len(session.unfinished) == 1
+        assert len(session.dropped._dropped) == 1
         training = Rank(session, {"a": 2, "b": 2})
         training.backward(a=rank, b=rank)
         training.reducer.finish()
         assert training.values() == {"a": 0.5, "b": 0.5}
 
     run(2, body)
+
+
+@pytest.mark.parametrize("name", ["b", "c"])
+def test_step_that_one_rank_has_not_dropped_yet_is_finished_by_the_next_one_with_its_names(name):
+    """An optimizer in a cycle of references is dropped when garbage is collected, on each rank at another time."""
+    world = World(2)
+
+    def body(rank):
+        session = Session(world)
+        training = Rank(session, {"a": 2, "b": 2})
+        training.backward(a=7, **({"b": 7} if rank == 0 else {}))
+        if rank == 1:
+            cycle = [training]
+            cycle.append(cycle)
+            del cycle
+        del training
+        assert len(session.dropped._dropped) == 1 - rank
+        training = Rank(session, {name: 2})
+        training.backward(**{name: rank})
+        training.reducer.finish()
+        assert training.values() == {name: 0.5}
+        assert bool(session.dropped._dropped) == (name == "c" and rank == 0)
+
+    gc.disable()
+    try:
+        run(2, body)
+    finally:
+        gc.enable()
 
 
 def test_reset_waits_for_calls_in_flight_and_forgets_the_step():

@@ -21,6 +21,7 @@ from farandole.errors import FarandoleError, InvalidRequestError, StartError, lo
 from farandole.worker.core import binding
 from farandole.worker.core.affinity import core_of, threads_on
 from farandole.worker.core.binding import NativeRequest
+from farandole.worker.core.dropped_steps import DroppedSteps
 from farandole.worker.core.engine import Engine
 from farandole.worker.core.group import ProcessSet, check_process_set, global_process_set
 from farandole.worker.core.handle import Call, HandleTable, Pending
@@ -58,7 +59,7 @@ class Session:
         times_made_alike: the number of times that the ranks of a training loop have synchronized their counters,
             because there may be ranks that know nothing of earlier steps. It changes between the same two steps on all
             ranks.
-        unfinished: functions that finish the steps of optimizers that have been dropped.
+        dropped: the steps of optimizers that were dropped in the middle of one.
     """
 
     def __init__(self, settings: Settings, engine: Engine, met: JoinedWorld) -> None:
@@ -80,7 +81,7 @@ class Session:
         self.trained = False
         self.trainings = 0
         self.times_made_alike = 0
-        self.unfinished: list[Callable[[], None]] = []
+        self.dropped = DroppedSteps()
         self._preemption: Preemption | None = None
         self._failed = False
         # By id. Several objects may stand for one group: init() may be given the same ranks again.
@@ -224,7 +225,7 @@ class Session:
             self._own_roster.close()
         self.handles.clear()
         self.repeats.clear()
-        self.unfinished.clear()
+        self.dropped.clear()
         for process_set in (*chain.from_iterable(self._groups.values()), global_process_set):
             process_set.unbind()
 
@@ -329,11 +330,6 @@ class Session:
         """Submit one request, wait for it, and return what `finish` makes from its handle."""
         call = Pending(self.engine, Submission((request,)), lambda handles: finish(handles[0]))
         return cast(Result, self.handles.run(call))
-
-    def finish_dropped(self) -> None:
-        """Finish the steps of optimizers that have been dropped, whose requests may have the names of those to come."""
-        while self.unfinished:
-            self.unfinished.pop()()
 
     # --- groups ------------------------------------------------------------------------------------------------
 

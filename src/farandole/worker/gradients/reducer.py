@@ -114,7 +114,7 @@ class Reducer:
         session = self._context.session if self._fired else None
         if session is not None:
             self._watching.end()
-            session.unfinished.append(self.reset)
+            session.dropped.drop(self)
 
     # --- calls of the optimizer -------------------------------------------------------------------------------------
 
@@ -127,6 +127,11 @@ class Reducer:
         # A step continues in the next world only if broken calls are retried.
         goes_on = session.retry is not None or session.world.generation == self._context.generation
         return session is self._context.session and goes_on
+
+    @property
+    def names(self) -> set[str]:
+        """Return the names of the gradients."""
+        return {entry.name for bundle in self._bundles for entry in bundle.entries}
 
     def add(self, bundles: Iterable[Sequence[Entry]]) -> None:
         """Add gradients, as `__init__` does. Frozen ones take part once they are trained."""
@@ -355,9 +360,6 @@ class Reducer:
     def _active(self) -> bool:
         """Prepare for the current session and world; return whether there are other ranks to reduce with."""
         session = current()
-        if session.unfinished and not self._fired:
-            with self._lock:
-                session.finish_dropped()
         context = self._context
         has_next_world = session.retry is not None and session.notices is not None
         context.has_next_world = has_next_world
@@ -370,6 +372,9 @@ class Reducer:
         )
         if changed:
             self._follow(session, keeps)
+        if not self._fired and session.dropped:
+            with self._lock:
+                session.dropped.finish(self)
         return session.world.size > 1 or session.notices is not None
 
     def _follow(self, session: Session, keeps: bool) -> None:
@@ -396,3 +401,4 @@ class Reducer:
         # fit together.
         self._front_end.forget_residuals()
         self._context.session = session
+        session.dropped.watch(self)
