@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from tests.hosts.bed import Bed
@@ -102,6 +104,20 @@ def test_kill_minus_nine_of_an_agent_leaves_nothing_anywhere(hosts: Hosts, place
     code, _, err = job.finish()
     assert code == 1
     assert f"error: host h{place + 1} was lost first" in err, err
+
+
+def test_ctrl_z_loses_no_worker_on_tree_of_hosts(hosts: Hosts) -> None:
+    bed = hosts(5)
+    job = training(bed, patient=False)
+    job.signal(signal.SIGTSTP)
+    until(lambda: Path(f"/proc/{job.process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T", "it stops")
+    time.sleep(3)
+    assert all(len(bed.processes(host)) >= 2 for host in bed.hosts)
+    job.signal(signal.SIGCONT)
+    time.sleep(1)
+    job.signal(signal.SIGINT)
+    code, _, err = job.finish()
+    assert code == 130, err
 
 
 def test_kill_minus_nine_of_launcher_leaves_nothing_on_tree_of_hosts(hosts: Hosts) -> None:

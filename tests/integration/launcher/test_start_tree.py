@@ -110,6 +110,17 @@ def test_hosts_that_cannot_be_reached_from_within_are_reached_from_here(start: S
     )
 
 
+def test_host_that_dies_while_it_starts_others_is_the_only_one_that_is_named(start: Start, ssh: FakeSsh) -> None:
+    script = ssh.program.read_text()
+    ssh.program.write_text(script.replace("export FAKE", 'case "$pair" in "h1>h2") kill -9 $PPID;; esac\nexport FAKE'))
+    code, _, err = start.command(["true"], 6, *ssh.options(6)).finish(120)
+    assert code == 2
+    assert "1 of 6 hosts cannot take part; nothing was started" in err
+    assert "h1: the connection to its agent ended (SIGKILL)" in err
+    assert "cannot be reached from" not in err
+    assert (ssh.calls["h2"], ssh.calls["h3"]) == ("", "")
+
+
 @pytest.mark.parametrize("place", [0, 1], ids=["that starts others", "that starts no other"])
 def test_host_that_nobody_reaches_is_refused_as_without_tree(start: Start, ssh: FakeSsh, place: int) -> None:
     names = [f"h{number}" for number in range(1, 7)]

@@ -222,6 +222,11 @@ class AgentClient:
                 self.lose(why, self._heard_at)
             await asyncio.sleep(_LOOK_SECONDS)
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the agent was lost before it has ended as ordered."""
+        return self._lost is not None
+
     async def lost(self) -> AgentLost:
         """Wait until the agent can no longer be used, and return why."""
         try:

@@ -125,7 +125,7 @@ class _Start:
         if through is not None and isinstance(agent, AgentLost):
             why = str(agent)
             agent = await self._try(host, local, None, self._room)
-            if isinstance(agent, AgentClient):
+            if isinstance(agent, AgentClient) and not through.is_lost:
                 self.detours.append(Detour(host.label, through.host.label, why))
         if isinstance(agent, AgentLost):
             self.lost[host.label] = agent
