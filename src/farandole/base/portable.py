@@ -44,6 +44,19 @@ def dump_result(value: Any) -> bytes:
         ) from error
 
 
+def dump_exception(error: BaseException, otherwise: object = None) -> bytes:
+    """Return the exception of a user's function, pickled as (False, error).
+
+    Args:
+        error: the exception.
+        otherwise: the object to be pickled instead, if the exception cannot be.
+    """
+    try:
+        return dumps((False, error))
+    except Exception:  # Its attributes may raise anything.
+        return dumps((False, otherwise))
+
+
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, value: Any) -> Any:
         """Return how a value is pickled."""

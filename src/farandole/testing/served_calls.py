@@ -8,7 +8,7 @@ import pickle
 from multiprocessing.connection import Client, Connection
 from typing import NamedTuple
 
-from farandole.control.launcher.call import dump_exception, traceback_of
+from farandole.control.launcher.call import traceback_of
 from farandole.errors import HorovodInternalError
 
 
@@ -36,16 +36,16 @@ def serve(address: str) -> None:
 
 
 def _answer(connection: Connection, call: bytes, seconds: float) -> None:
+    from farandole.base import portable
+
     faulthandler.dump_traceback_later(seconds)
     try:
-        from farandole.base import portable
-
         function, args, kwargs = pickle.loads(call)
         answer = Answer(portable.dump_result(function(*args, **kwargs)))
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # pytest.fail and pytest.skip raise errors that are not Exceptions.
-        answer = Answer(dump_exception(error), traceback_of(error), isinstance(error, HorovodInternalError))
+        answer = Answer(portable.dump_exception(error), traceback_of(error), isinstance(error, HorovodInternalError))
     finally:
         faulthandler.cancel_dump_traceback_later()
     connection.send(answer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ import pytest
 
 from farandole.base import portable
 from farandole.control.jobs import function
-from farandole.control.launcher import call
 from farandole.control.launcher.function import pickle_call
 from farandole.worker.core import value_reports
 
@@ -36,11 +36,7 @@ def returned(value: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def raised(value: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    return pickle.loads(call.dump_exception(ValueError(value)))[1].args[0]
-
-
-def raised_by_submitted(value: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    return pickle.loads(function._dump_exception(ValueError(value)))[1].args[0]
+    return pickle.loads(portable.dump_exception(ValueError(value)))[1].args[0]
 
 
 def argument(value: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -53,9 +49,15 @@ def argument_of_submitted(value: Any, folder: Path, monkeypatch: pytest.MonkeyPa
     return pickle.loads(pickled)[1][0]
 
 
-@pytest.mark.parametrize("way", [argument, argument_of_submitted, reported, returned, raised, raised_by_submitted])
+@pytest.mark.parametrize("way", [argument, argument_of_submitted, reported, returned, raised])
 def test_value_is_pickled_as_registered(
     way: Callable[[Any, Path, pytest.MonkeyPatch], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(portable._reducers, OnDevice, lambda value: (sys.intern, ("its content",)))
     assert way([OnDevice()], tmp_path, monkeypatch) == ["its content"]
+
+
+def test_exception_that_cannot_be_pickled_has_a_substitute() -> None:
+    error = ValueError(threading.Lock())
+    assert pickle.loads(portable.dump_exception(error)) == (False, None)
+    assert pickle.loads(portable.dump_exception(error, "instead")) == (False, "instead")

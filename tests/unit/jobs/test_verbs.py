@@ -20,7 +20,7 @@ from fake_jobs import FakeJobs
 import farandole
 from farandole.control.cli.main import main
 from farandole.control.jobs import function, places
-from farandole.control.jobs.errors import Refused, Unreachable
+from farandole.control.jobs.errors import BadSpec, Refused, Unreachable
 from farandole.control.jobs.handle import JobFailed
 from farandole.control.jobs.log_lines import follow_file, of_rank
 from farandole.control.jobs.places import Place
@@ -266,6 +266,32 @@ def test_function_is_submitted_as_command_and_returns_results(
         call(folder, rank, monkeypatch)
     jobs.change("power", state=JobState.SUCCEEDED)
     assert job.result() == [32, 32]
+    assert not list(tmp_path.iterdir()) and job.result() == [32, 32]
+
+
+def test_calls_are_removed_with_their_directory_unless_others_are_there(
+    jobs: FakeJobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    handles = {name: farandole.submit(pow, 2, 5, name=name) for name in ("first", "second")}
+    for name, left in (("first", 1), ("second", 0)):
+        call(Path(jobs.specs[name].command[3]), 0, monkeypatch)
+        jobs.change(name, state=JobState.SUCCEEDED)
+        assert handles[name].result() == [32]
+        assert len(list(tmp_path.glob(".farandole-calls/*"))) == left
+    assert not list(tmp_path.iterdir())
+
+
+def test_call_of_a_refused_job_is_removed(jobs: FakeJobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> str:
+        raise Refused("there is a job of this name")
+
+    with pytest.raises(BadSpec):
+        farandole.submit(pow, 2, 5, shared=tmp_path, workers="none")
+    monkeypatch.setattr(jobs, "submit", refuse)
+    with pytest.raises(Refused, match="there is a job of this name"):
+        farandole.submit(pow, 2, 5, shared=tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def call(folder: Path, rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,9 +336,11 @@ def test_cause_of_failed_function_is_what_failed_first(
         with contextlib.suppress(Exception):
             call(Path(jobs.specs["a"].command[3]), rank, monkeypatch)
     jobs.change("a", state=JobState.FAILED)
-    with pytest.raises(JobFailed, match="job a has failed") as raised:
-        job.result()
-    assert type(raised.value.__cause__) is cause
+    for _ in range(2):
+        with pytest.raises(JobFailed, match="job a has failed") as raised:
+            job.result()
+        assert type(raised.value.__cause__) is cause
+        assert not list(tmp_path.iterdir())
 
 
 def test_missing_value_of_a_worker_is_an_error_unless_job_is_elastic(
@@ -327,6 +355,8 @@ def test_missing_value_of_a_worker_is_an_error_unless_job_is_elastic(
             continue
         with pytest.raises(JobFailed, match="job fixed has values of only 1 of 2 workers"):
             job.result()
+        call(Path(jobs.specs[name].command[3]), 0, monkeypatch)  # As if a file had been seen late.
+        assert job.result() == [32, 32]
 
 
 def test_function_that_cannot_be_pickled_or_written_is_refused(jobs: FakeJobs, tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
     DIRECTORY/call           the function and its arguments, by cloudpickle; written before the job is submitted
     DIRECTORY/result-N       worker N's outcome: a pickled pair of whether it returned, and its value or exception
 
-Workers run this module: `python -m farandole.control.jobs.function DIRECTORY`.
+The directory is removed when a job is refused, or is over and its results have been read. Workers run this module:
+`python -m farandole.control.jobs.function DIRECTORY`.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ import os
 import pickle
 import re
 import secrets
+import shutil
 import sys
+import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -74,9 +78,21 @@ def results(folder: Path) -> list[tuple[bool, Any]]:
     return [_unpickled(found[number]) for number in sorted(found)]
 
 
-def first_cause(folder: Path) -> BaseException | None:
-    """Return an exception that the function raised; if possible, none that follows from the loss of another worker."""
-    raised = [value for returned, value in results(folder) if not returned]
+def remove(folder: Path) -> None:
+    """Remove the directory of a call, and the default parent directory if it is empty then."""
+    shutil.rmtree(folder, ignore_errors=True)
+    if folder.parent.name == FOLDER:
+        with suppress(OSError):
+            folder.parent.rmdir()
+
+
+def first_cause(outcomes: Sequence[tuple[bool, Any]]) -> BaseException | None:
+    """Return an exception that the function raised; if possible, none that follows from the loss of another worker.
+
+    Args:
+        outcomes: the return value of `results`.
+    """
+    raised = [value for returned, value in outcomes if not returned]
     return next((error for error in raised if lost_rank_behind(error) is None), raised[0] if raised else None)
 
 
@@ -104,17 +120,9 @@ def main() -> None:
     try:
         _write(result, portable.dump_result(function(*arguments)))
     except Exception as error:
-        _write(result, _dump_exception(error))
+        told = traceback.format_exception_only(error)[-1].strip()
+        _write(result, portable.dump_exception(error, RuntimeError(f"{told} (this exception cannot be pickled)")))
         raise
-
-
-def _dump_exception(error: Exception) -> bytes:
-    from farandole.base import portable
-
-    try:
-        return portable.dumps((False, error))
-    except Exception as why:
-        return portable.dumps((False, RuntimeError(f"{type(error).__name__}, which cannot be sent: {why}")))
 
 
 def _write(path: Path, content: bytes) -> None:

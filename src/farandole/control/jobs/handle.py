@@ -115,9 +115,13 @@ class FunctionHandle(JobHandle):
     def __init__(self, name: str, place: str, service: JobService, folder: Path, is_elastic: bool) -> None:
         super().__init__(name, place, service)
         self._folder, self._is_elastic = folder, is_elastic
+        self._outcomes: list[tuple[bool, Any]] | None = None
+        """The outcomes of the workers, once the job is over; the directory is removed then."""
 
     def result(self, timeout: float | None = None) -> Any:
         """Wait until the job is over, and return the list of the function's results, in the order of the workers.
+
+        This handle keeps them, and their files are removed.
 
         Args:
             timeout: seconds to wait; None: no limit.
@@ -131,15 +135,26 @@ class FunctionHandle(JobHandle):
         try:
             status = super().result(timeout)
         except JobFailed as failed:
-            raise failed from function.first_cause(self._folder)
-        values = [value for returned, value in function.results(self._folder) if returned]
+            raise failed from function.first_cause(self._taken(at_least=0))
+        outcomes = self._taken(at_least=0 if self._is_elastic else status.wanted)
+        values = [value for returned, value in outcomes if returned]
         if not self._is_elastic and len(values) < status.wanted:
             raise JobFailed(
                 status,
                 f"has values of only {len(values)} of {status.wanted} workers: the others ended before the function "
                 "returned, or their values cannot be unpickled here",
-            ) from function.first_cause(self._folder)
+            ) from function.first_cause(outcomes)
         return values
+
+    def _taken(self, at_least: int) -> list[tuple[bool, Any]]:
+        """Return the outcomes. Their files are removed, unless some of them are still missing here."""
+        if self._outcomes is not None:
+            return self._outcomes
+        outcomes = function.results(self._folder)
+        if len(outcomes) >= at_least:
+            self._outcomes = outcomes
+            function.remove(self._folder)
+        return outcomes
 
 
 def submit(
@@ -178,8 +193,13 @@ def submit(
         if more.get("image") or place == "kubernetes":
             raise Refused("a function cannot be sent into a container", "submit a script that is in the image")
         folder = function.write_call(script, arguments, None if shared is None else Path(shared))
-        spec = describe(function.command_of(folder), (), workers, **more)
-        return FunctionHandle(service.submit(spec), place, service, folder, spec.is_elastic)
+        try:
+            spec = describe(function.command_of(folder), (), workers, **more)
+            name = service.submit(spec)
+        except BaseException:
+            function.remove(folder)
+            raise
+        return FunctionHandle(name, place, service, folder, spec.is_elastic)
     return JobHandle(service.submit(describe(script, arguments, workers, **more)), place, service)
 
 

@@ -38,7 +38,8 @@ def main() -> None:
             client.send_result(portable.dump_result(function(*args, **kwargs)))
         except Exception as error:
             client.report_failure(traceback_of(error), _one_line(error), lost_rank_behind(error))
-            client.send_result(dump_exception(error))
+            # One that cannot be pickled is None: its text has been reported.
+            client.send_result(portable.dump_exception(error))
             # Python prints it, and the engine's hook, if there is an engine, informs the other workers.
             raise
 
@@ -49,16 +50,6 @@ def _worker() -> int:
     if place is None:
         raise RuntimeError("no launcher has started this process: no known variable gives its rank")
     return place.rank
-
-
-def dump_exception(error: BaseException) -> bytes:
-    """Return the exception of a function, pickled as (False, error); (False, None) if it cannot be pickled."""
-    from farandole.base import portable
-
-    try:
-        return portable.dumps((False, error))
-    except Exception:  # Its attributes may raise anything; its text has already been reported.
-        return portable.dumps((False, None))
 
 
 def traceback_of(error: BaseException) -> str:
