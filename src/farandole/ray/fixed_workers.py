@@ -217,7 +217,7 @@ class FixedWorkers:
         return use_ray().get(self._begin(self._started()[0], fn))
 
     def _begin(self, worker: Any, fn: Callable[[Any], Any]) -> Any:
-        return worker.execute.remote(fn, self._calls, _FAILED_CALL_SECONDS)
+        return worker.execute_after.remote(self._calls, _FAILED_CALL_SECONDS, fn)
 
     def _started(self) -> list[Any]:
         if not self.workers:

@@ -72,26 +72,30 @@ class BaseHorovodWorker:
         if executable_cls is not None:
             self.executable = executable_cls(*(executable_args or ()), **(executable_kwargs or {}))
 
-    def execute(self, func: Callable[[Any], Any], last_call: Sequence[Any] = (), seconds: float = 0.0) -> Any:
-        """Return `func(object)`.
-
-        Args:
-            func: the function of the object.
-            last_call: references to the values of the last call of all workers, by rank.
-            seconds: the time that the other workers get to end this call if it has failed here.
-
-        Raises:
-            RuntimeError: the last call has failed here, and another worker is still in it.
-            Exception: the exception of the function.
-        """
-        if self._failure:
-            self._wait_for_others(last_call, seconds)
+    def execute(self, func: Callable[[Any], Any]) -> Any:
+        """Return `func(object)`."""
         self._failure = ""
         try:
             return func(self.executable)
         except Exception as error:
             self._failure = traceback.format_exception_only(error)[-1].strip()
             raise
+
+    def execute_after(self, last_call: Sequence[Any], seconds: float, func: Callable[[Any], Any]) -> Any:
+        """Return `func(object)`, after the last call of all workers.
+
+        Args:
+            last_call: references to the values of that call, by rank.
+            seconds: the time that the other workers get to end that call if it has failed here.
+            func: the function of the object.
+
+        Raises:
+            RuntimeError: that call has failed here, and another worker is still in it.
+            Exception: the exception of the function.
+        """
+        if self._failure:
+            self._wait_for_others(last_call, seconds)
+        return self.execute(func)
 
     def _wait_for_others(self, last_call: Sequence[Any], seconds: float) -> None:
         """Refuse to begin a call while another rank is still in one that has failed here.
