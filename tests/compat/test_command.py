@@ -99,7 +99,7 @@ def test_fewer_workers_than_slots_start_exactly_that_many(horovodrun: Run) -> No
         (["-np", "5", "-H", "localhost:4", "true"], "Requested more processes (5) than there are available slots (4)"),
         (["-np", "2", "-H", "localhost", "true"], "Invalid host input"),
         (["-np", "2", "-H", "x.invalid:2", "true"], "x.invalid: no host has this name"),
-        (["-np", "1", "--min-np", "2", "true"], "-np 1 is outside the job's limits"),
+        (["-np", "1", "--min-np", "2", "true"], "a start with 1 worker is outside the job's limits"),
         (["-np", "2", "--min-np", "0", "true"], "cannot run with 0 workers"),
         (["-np", "2", "--min-np", "2", "--max-np", "1", "true"], "the maximum of 1 workers is below the minimum of 2"),
         (["-np", "0", "true"], "0 workers cannot be started"),

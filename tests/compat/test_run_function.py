@@ -95,7 +95,10 @@ def test_an_exception_in_the_function() -> None:
         ({"hosts": "localhost"}, "Invalid host input"),
         ({"hosts": "x.invalid:1"}, "no host has this name"),
         ({"hosts": "localhost:1", "num_proc": 2}, "Requested more processes"),
-        ({"min_num_proc": 2, "max_num_proc": 2, "slots": 1, "reset_limit": 2}, "-np 1 is outside the job's limits"),
+        (
+            {"min_num_proc": 2, "max_num_proc": 2, "slots": 1, "reset_limit": 2},
+            "a start with 1 worker is outside the job's limits",
+        ),
         ({"host_discovery_script": "find", "cooldown_range": [3, 2]}, "a cooldown of 3 to 2 s"),
         ({"host_discovery_script": "find", "cooldown_range": [1]}, "range of 1 numbers"),
         ({"host_discovery_script": "find", "hosts": "localhost:1"}, "a host discovery script are given"),

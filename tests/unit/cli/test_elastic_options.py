@@ -53,7 +53,7 @@ def test_preemption_notices_come_from_a_file_or_a_command() -> None:
     ("arguments", "message"),
     [
         (["--host-discovery-script", "x"], "the minimum number of workers is missing"),
-        (["--min-np", "2", "-np", "1"], "-np 1 is outside the job's limits"),
+        (["--min-np", "2", "-np", "1"], "a start with 1 worker is outside the job's limits"),
         (["--min-np", "1", "--hosts-from", "nowhere"], "'nowhere' is not a valid host discovery"),
         (
             ["--min-np", "1", "--hosts-from", "file:x", "-H", "a:1"],

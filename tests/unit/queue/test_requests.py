@@ -46,6 +46,19 @@ def test_unknown_queue_is_refused_with_suggestion(daemon: FakeDaemon) -> None:
     assert said == "Refused: there is no queue visoin | did you mean vision? There are default, vision"
 
 
+def test_limits_of_one_are_singular_and_hints_name_no_option_of_another_command(tmp_path: Path) -> None:
+    def configure(text: str) -> QueueSettings:
+        settings = changed(QueueSettings(), [text])
+        settings.check()
+        return settings
+
+    assert refused(lambda: configure("queue.a=parent=b")).endswith("| define the queue b as well")
+    assert "--queue" not in refused(lambda: configure("queue.a=limit=none"))
+    daemon = FakeDaemon(tmp_path, World(), HOSTS, configure("user.ann=slots=1"))
+    assert "ann may have 1 slot at once" in refused(lambda: daemon.submit("a", workers=2))
+    daemon.close()
+
+
 def test_quotas_are_enforced(daemon: FakeDaemon) -> None:
     assert "ann may have 4 slots at once, and the job needs 5" in refused(lambda: daemon.submit("a", workers=5))
     for name in "abc":

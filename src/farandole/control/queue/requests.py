@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from farandole.base.display.wording import count
 from farandole.base.spelling import did_you_mean
 from farandole.control.jobs import refusals
 from farandole.control.jobs.errors import NotAllowed, Refused, UnknownJob
@@ -74,13 +75,13 @@ def _check_shares(least: int, queue: str, owner: Owner, settings: QueueSettings)
     slots = settings.quota(owner.name).slots
     if slots is not None and least > slots:
         raise Refused(
-            f"{owner.name} may have {slots} slots at once, and the job needs {least}",
+            f"{owner.name} may have {count(slots, 'slot')} at once, and the job needs {least}",
             f"ask for {slots} at most" if slots else "ask an administrator of the queue",
         )
     limited = tightest_limit(queue, settings.rules())
     if limited is not None and limited.limit is not None and least > limited.limit:
         raise Refused(
-            f"queue {limited.name} may have {limited.limit} slots at once, and the job needs {least}",
+            f"queue {limited.name} may have {count(limited.limit, 'slot')} at once, and the job needs {least}",
             f"ask for {limited.limit} at most, or use another queue: --queue NAME",
         )
 

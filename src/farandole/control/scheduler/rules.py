@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from farandole.control.scheduler.errors import SchedulerError
 
-_SYNTAX = "write NAME:parent=NAME,weight=N,quota=N,limit=N"
+_SYNTAX = "the settings of a queue are parent=NAME,weight=N,quota=N,limit=N, and each may be omitted"
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,8 @@ def parse_queues(texts: Sequence[str]) -> dict[str, Queue]:
     for queue in queues.values():
         if queue.parent and queue.parent not in queues:
             raise SchedulerError(
-                f"queue {queue.name}: its parent {queue.parent} is not defined", "define it with another --queue"
+                f"queue {queue.name}: its parent {queue.parent} is not defined",
+                f"define the queue {queue.parent} as well",
             )
     for name in queues:
         if _is_below_itself(name, queues):

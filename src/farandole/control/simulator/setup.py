@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from farandole.base.display.wording import count
 from farandole.control.scheduler.account import Account
 from farandole.control.scheduler.cluster import Allocation, Cluster
 from farandole.control.scheduler.errors import SchedulerError
@@ -81,7 +82,7 @@ def _check_limit(job: PolicyJob, rules: Rules) -> None:
     limited = tightest_limit(job.queue, rules)
     if limited is not None and limited.limit is not None and job.min_slots > limited.limit:
         raise SchedulerError(
-            f"it needs {job.min_slots} slots, and queue {limited.name} may have {limited.limit} at once"
+            f"it needs {count(job.min_slots, 'slot')}, and queue {limited.name} may have {limited.limit} at once"
         )
 
 

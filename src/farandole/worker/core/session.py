@@ -179,8 +179,8 @@ class Session:
         """
         if self.notices is None:
             raise StartError(
-                "this job cannot go on in another world: its number of workers is fixed. Start it with "
-                "farandole run --min-np N."
+                "this job cannot go on in another world: its number of workers is fixed. Start it "
+                "as an elastic job, such as with farandole run --min-np N."
             )
         self.notices.abandon_world()
         self.own_failures.end_world(self.engine.cause(), self.world.rank)

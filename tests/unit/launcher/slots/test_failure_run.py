@@ -41,10 +41,16 @@ def fail_until(job: Job, seconds: float, healthy: tuple[int, ...] = ()) -> list[
 def test_job_whose_only_worker_always_dies_ends_after_the_elastic_timeout() -> None:
     job = Job(beginning(1, 1, timeout=70), ("h1", 1))
     told = fail_until(job, math.inf)
-    assert said(told).count("If this goes on for 70 s (--elastic-timeout), the job ends") == 1
+    assert said(told).count("If this goes on for 70 s (the elastic timeout), the job ends") == 1
     (why,) = ended(told)
-    assert "failed again and again for 70 s (--elastic-timeout)" in why and "fewer than 1 worker" in why
+    assert "failed again and again for 70 s (the elastic timeout)" in why and "fewer than 1 worker" in why
     assert job.now == 1.0 + 70.0, "the time begins with the third failure"
+
+
+def test_job_with_an_endless_elastic_timeout_says_nothing_of_an_end() -> None:
+    job = Job(beginning(1, 1, timeout=math.inf), ("h1", 1))
+    told = said(fail_until(job, 100.0))
+    assert "fewer than 1 worker (the job's minimum) are left. Look for the cause" in told and "goes on for" not in told
 
 
 def test_job_that_ends_for_its_failures_does_not_say_that_it_waited_for_workers_as_long() -> None:
@@ -59,7 +65,7 @@ def test_job_that_ends_for_its_failures_does_not_say_that_it_waited_for_workers_
     assert state.elastic_roster.hold == waits
     _, actions, _ = decide(state, HoldOver(waits.kind), now + 1.0)
     (why,) = ended(list(actions))
-    assert "failed again and again for 1 s (--elastic-timeout)" in why
+    assert "failed again and again for 1 s (the elastic timeout)" in why
 
 
 def killed(worker: int) -> WorkerEnded:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+import pytest
 from slot_jobs import Job, beginning, ended, said, started
 
 from farandole.control.launcher.slots.job_events import (
@@ -105,13 +108,15 @@ def test_returning_host_reports_its_preemption_notice_again() -> None:
     assert started(job.tell(HostNoticed("h2", ""))) == [(2, "h2", 0)]
 
 
-def test_all_hosts_may_have_preemption_notices() -> None:
-    job = Job(beginning(1, 2, timeout=60), ("h1", 1), ("h2", 1))
+@pytest.mark.parametrize(("timeout", "limit"), [(60, ", for 60 s at most"), (math.inf, "")])
+def test_all_hosts_may_have_preemption_notices(timeout: float, limit: str) -> None:
+    job = Job(beginning(1, 2, timeout=timeout), ("h1", 1), ("h2", 1))
     job.begin_world(0, 1)
     job.tell(HostNoticed("h1", "soon"))
     actions = job.tell(HostNoticed("h2", "soon"))
     assert "worker 1 there leaves at the end of a step, within 30 s; no other worker stays" in said(actions)
-    assert "0 of at least 1 worker have a slot; the job waits for more slots, for 60 s at most" in said(actions)
+    assert f"0 of at least 1 worker have a slot; the job waits for more slots{limit}" in said(actions).splitlines()[-1]
+    assert "inf" not in said(actions)
 
 
 def test_removed_host_loses_its_workers_at_once() -> None:

@@ -279,7 +279,7 @@ class Discovery:
             if not asking.done():
                 raise SpecError(
                     f"{self._name} has not answered within the elastic timeout of {self._timeout:g} s",
-                    "run it by hand, or give it more time with --elastic-timeout",
+                    "run it by hand, or give it more time by a longer elastic timeout",
                 )
             self.hosts = asking.result()
         finally:
@@ -312,9 +312,9 @@ class Discovery:
         now = time.monotonic()
         if self._none_since is None:
             self._none_since = now
-            then = f"if this lasts for {self._timeout:g} s, the job gives up its hosts"
+            then = f"; if this lasts for {self._timeout:g} s, the job gives up its hosts"
             goes_on = "the job keeps its hosts and asks again"
-            self._warn(f"warning: {self._name} found no hosts; {goes_on}; {then}")
+            self._warn(f"warning: {self._name} found no hosts; {goes_on}{'' if math.isinf(self._timeout) else then}")
         if now - self._none_since < self._timeout:
             return False
         self._warn(f"warning: {self._name} has found no hosts for {self._timeout:g} s; the job gives up its hosts")

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from farandole.base.display.wording import count
 from farandole.errors import SpecError
 
 TIMEOUT_SECONDS = 600.0
@@ -83,17 +84,18 @@ class Elastic:
         if num_proc < self.min_size or (self.max_size is not None and num_proc > self.max_size):
             most = "" if self.max_size is None else f" and at most {self.max_size}"
             raise SpecError(
-                f"-np {num_proc} is outside the job's limits: at least {self.min_size}{most} workers",
-                "choose -np between --min-np and --max-np",
+                f"a start with {count(num_proc, 'worker')} is outside the job's limits: at least {self.min_size}{most} "
+                "workers",
+                "start with a number within these limits, or change them",
             )
 
     def _check_sizes(self) -> None:
         if self.min_size < 1:
-            raise SpecError(f"a job cannot run with {self.min_size} workers", "use a number from 1 up for --min-np")
+            raise SpecError(f"a job cannot run with {self.min_size} workers", "use a minimum of 1 or more")
         if self.max_size is not None and self.max_size < self.min_size:
             raise SpecError(
                 f"the maximum of {self.max_size} workers is below the minimum of {self.min_size}",
-                "use a number from --min-np up for --max-np",
+                f"use a maximum of {self.min_size} or more",
             )
         if self.slots is not None and self.slots < 1:
             raise SpecError(f"a host with {self.slots} slots has no room for a worker", "use a number from 1 up")
@@ -127,7 +129,7 @@ class Elastic:
         if self.cooldown is not None and not 0 < self.cooldown[0] <= self.cooldown[1] < math.inf:
             raise SpecError(
                 f"a cooldown of {self.cooldown[0]:g} to {self.cooldown[1]:g} s is not valid",
-                "--blacklist-cooldown-range takes the shortest and the longest time, in seconds above 0",
+                "give the shortest and the longest time, in seconds above 0",
             )
 
 

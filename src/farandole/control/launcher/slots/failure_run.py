@@ -2,7 +2,7 @@
 
 A slot is retried after longer and longer waits, and a worker that is killed (for want of memory, say) may have better
 luck next time. But a job that has too few workers because each new one fails soon after its start does no work. It gets
-the time of `--elastic-timeout`, as a job without enough slots does: from the third such failure in a row, until a new
+the elastic timeout, as a job without enough slots does: from the third such failure in a row, until a new
 worker is healthy.
 
 A failure counts if it leaves fewer workers than the minimum, and if the worker was started after the last failure that
@@ -11,6 +11,7 @@ counted: workers that fail together count once. Workers that are lost with their
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from farandole.base.display.wording import count
@@ -54,10 +55,12 @@ def count_failure(state: JobState, event: WorkerEnded, site: Site, now: float) -
         return state, [_end(state)] if now >= run.since + state.limits.timeout else []
     if run.times < FAILURES_IN_A_ROW:
         return replace(state, failure_run=run), []
+    timeout = state.limits.timeout
+    ends = "" if math.isinf(timeout) else f"If this goes on for {timeout:g} s (the elastic timeout), the job ends. "
     said = (
         f"warning: worker {event.worker} on {site.label} {event.in_words} soon after its start, like {run.times - 1} "
-        f"others before it, and fewer than {_least(state)} are left. If this goes on for {state.limits.timeout:g} s "
-        "(--elastic-timeout), the job ends. Look for the cause in the output of the workers"
+        f"others before it, and fewer than {_least(state)} are left. {ends}Look for the cause in the output of "
+        "the workers"
     )
     return replace(state, failure_run=replace(run, since=now)), [Say(said)]
 
@@ -79,13 +82,13 @@ def _are_enough(state: JobState) -> bool:
 
 
 def _least(state: JobState) -> str:
-    return f"{count(state.limits.min_size, 'worker')} (--min-np)"
+    return f"{count(state.limits.min_size, 'worker')} (the job's minimum)"
 
 
 def _end(state: JobState) -> EndJob:
     run = state.failure_run
     why = (
-        f"new workers failed again and again for {state.limits.timeout:g} s (--elastic-timeout): {run.times} in a row "
-        f"before they had been in a world for {HEALTHY_SECONDS:g} s, and fewer than {_least(state)} were left"
+        f"new workers failed again and again for {state.limits.timeout:g} s (the elastic timeout): {run.times} in a "
+        f"row before they had been in a world for {HEALTHY_SECONDS:g} s, and fewer than {_least(state)} were left"
     )
     return EndJob(why, worker=run.worker)

@@ -186,7 +186,8 @@ def count_time(state: JobState, now: float) -> tuple[JobState, list[SlotAction]]
         return state, []
     if state.short_since is None:
         words = f"{usable} of at least {count(least, 'worker')} have a slot; the job waits for more slots"
-        said = Say(f"farandole: {words}, for {state.limits.timeout:g} s at most")
+        limit = "" if math.isinf(state.limits.timeout) else f", for {state.limits.timeout:g} s at most"
+        said = Say(f"farandole: {words}{limit}")
         return replace(state, short_since=now), [said]
     if now < state.short_since + state.limits.timeout:
         return state, []
@@ -195,4 +196,4 @@ def count_time(state: JobState, now: float) -> tuple[JobState, list[SlotAction]]
         f"timed out: after {state.limits.timeout:g} s only {usable} of at least {least} workers have a place. Please "
         f"check that you have enough resources to run at least {least} Horovod processes."
     )
-    return state, [EndJob(why, "add hosts or slots, or give it more time with --elastic-timeout")]
+    return state, [EndJob(why, "add hosts or slots, or give it more time by a longer elastic timeout")]

@@ -99,9 +99,7 @@ class ElasticJob(SupervisedJob):
         """
         least = self._supervisor.state.limits.min_size
         if workers < least:
-            raise SpecError(
-                f"the job cannot continue with {count(workers, 'worker')}", f"it was started with --min-np {least}"
-            )
+            raise SpecError(f"the job cannot continue with {count(workers, 'worker')}", f"its minimum is {least}")
         return self.resize(least, workers)
 
     def resize(self, min_size: int, max_size: int | None) -> str:
