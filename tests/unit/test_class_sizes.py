@@ -20,6 +20,7 @@ LARGE = {
     "worker/core/session.py: Session": "opens, connects and closes the parts that all front ends share",
     "control/launcher/agents/agent_client.py: AgentClient": "a field for each fact known of the agent",
     "control/launcher/agents/reception.py: Reception": "a field for each fact of the hosts that dial and of who waits",
+    "control/launcher/supervise/job_hosts.py: JobHosts": "a field for each part of the launcher that hosts concern",
     "control/queue/attempt.py: Attempt": "a method for each file that a daemon and its runner share",
     "control/roster/service.py: RosterService": "one loop that passes each event to the decision and carries it out",
     "control/simulator/simulation.py: Simulation": "the state of a whole simulation, which one loop advances",

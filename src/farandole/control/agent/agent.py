@@ -7,7 +7,8 @@ Guarantees:
 - When its standard input ends, for whatever reason, everything that it started is killed at once; if the launcher has
   allowed a failover (`Outlive`), only if no other launcher takes over in time (see `failover`).
 - When the launcher has announced heartbeats (`Beat`) and they stop, everything is killed at once in any case: the
-  launcher may be alive, and relies on that.
+  launcher may be alive, and relies on that. Only while most witnesses do not hear it either, the workers go on (see
+  `quorum`).
 - When the agent itself is killed, the kernel kills the workers.
 - It sends `AllEnded` only when no process is left that a worker started, directly or indirectly, in any session: the
   agent is a child subreaper, so an orphan becomes its child instead of init's. The agents of other hosts that it has
@@ -42,7 +43,9 @@ from farandole.control.agent.protocol import (
     STDERR,
     STDOUT,
     AllEnded,
+    AskWitnesses,
     Beat,
+    BeWitness,
     Credit,
     End,
     Exited,
@@ -61,7 +64,9 @@ from farandole.control.agent.protocol import (
     ToBranch,
     ToFiles,
     TryConnect,
+    WitnessReady,
 )
+from farandole.control.agent.quorum import Witness
 from farandole.control.agent.roster_relay import RosterRelay
 from farandole.control.agent.tasks import Tasks
 from farandole.control.agent.worker_cleanup import LEFTOVER_SECONDS, StopWatch, WorkerCleanup
@@ -99,6 +104,7 @@ class Agent:
         self._branches = Branches(self._loop, self._launcher.send)
         self._connect_listeners = ConnectListeners(self._loop, self._launcher.send)
         self._tasks = Tasks(self._loop)
+        self._witness: Witness | None = None
         self._files: Files | None = None
         """Created when the first files arrive."""
         self._oom = OomWatch()
@@ -151,7 +157,7 @@ class Agent:
         elif isinstance(message, SendSignal):
             send((pid for pid, rank in self._workers.items() if message.worker in (None, rank)), message.number)
         elif isinstance(message, Beat):
-            self._launcher.expect(message.within)
+            self._launcher.expect(message)
         elif isinstance(message, Outlive):
             self._launcher.outlive(message)
         elif isinstance(message, Task):
@@ -162,6 +168,10 @@ class Agent:
             self._connect_listeners.open(message)
         elif isinstance(message, TryConnect):
             ConnectRound(self._loop, self._launcher.send, message)
+        elif isinstance(message, BeWitness):
+            self._be_witness(message)
+        elif isinstance(message, AskWitnesses):
+            self._launcher.ask_witnesses(message)
         elif isinstance(message, ToFiles):
             self._handle_files(message)
         elif isinstance(message, ToBranch):
@@ -176,6 +186,13 @@ class Agent:
 
             self._files = Files(self._loop, self._launcher.send)
         self._files.carry_out(message)
+
+    def _be_witness(self, order: BeWitness) -> None:
+        if self._witness is not None:
+            self._witness.close()
+        self._witness = Witness(self._loop, order, lambda: self._launcher.is_steady)
+        self._launcher.be_witness(order)
+        self._launcher.send(WitnessReady(order.number, self._witness.port))
 
     def _watch_launcher(self) -> None:
         """Notice the launcher's death even if another process has inherited the other end of the input."""
@@ -226,6 +243,8 @@ class Agent:
         """End everything: without a launcher, there is no job."""
         self._relay.hang_up()
         self._branches.cut()
+        if self._witness is not None:
+            self._witness.close()
         self._end(End(grace=0))
 
     # --- workers ------------------------------------------------------------------------------------------------

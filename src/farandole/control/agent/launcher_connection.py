@@ -3,7 +3,8 @@
 The connection is *up* while a launcher reads from it. When it ends, the launcher has died, or the network is broken. If
 that launcher has allowed it (`Outlive`), the agent waits for another one; otherwise it is *alone* for good.
 If a launcher that has announced heartbeats (`Beat`) falls silent, the agent waits neither for it nor for another one:
-it may be alive, and rely on this agent to end its workers.
+it may be alive, and rely on this agent to end its workers. If there are witnesses, the agent asks them first: while
+most of them do not hear the launcher either, it waits (see `quorum`).
 
 `send` may detect that the launcher is gone. The owner is notified only after all other work of this turn of the loop,
 so that no caller finds its own connections closed when `send` returns.
@@ -11,9 +12,10 @@ so that no caller finds its own connections closed when `send` returns.
 
 from __future__ import annotations
 
+import math
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from farandole.base.wire.errors import ConnectionLost
@@ -21,7 +23,20 @@ from farandole.base.wire.frame_stream import FrameStream, PipeEnd
 from farandole.base.wire.frames import LARGEST_FRAME, Codec
 from farandole.control.agent.event_loop import Loop, Timer
 from farandole.control.agent.failover import FailoverListener, Spool, UnwrittenOutput
-from farandole.control.agent.protocol import GREETING, Beat, Closed, Credit, FromAgent, Outlive, Output, ToAgent
+from farandole.control.agent.protocol import (
+    GREETING,
+    AskWitnesses,
+    Beat,
+    BeWitness,
+    Closed,
+    Credit,
+    FromAgent,
+    Outlive,
+    Output,
+    ToAgent,
+    WitnessesTried,
+)
+from farandole.control.agent.quorum import ASK_SECONDS, Quorum
 
 if TYPE_CHECKING:
     import socket
@@ -30,6 +45,10 @@ if TYPE_CHECKING:
 _BEAT_SECONDS = 0.5
 # A stopped launcher may stay stopped for longer than the longest possible timer.
 _LONGEST_SILENCE = 1e6
+# A launcher has been back for long enough after this many times its silence.
+_RECOVERY = 1.5
+# The part of the permitted silence after which witnesses are asked.
+_SUSPICIOUS = 0.5
 
 
 class Owner(Protocol):
@@ -78,6 +97,13 @@ class LauncherConnection:
         """Whether it waits for another launcher, or is about to."""
         self._ended_at = 0.0
         self._alone = False
+        self._quorum: Quorum | None = None
+        self._most_seconds = 0.0
+        """Seconds of silence after which the witnesses' answers do not matter any more."""
+        self._silent_after = math.inf
+        """Seconds after which this witness says that the launcher is silent."""
+        self._steady_at = 0.0
+        """When this witness no longer says so, although it hears the launcher again."""
         self._begin(control, report)
 
     def _begin(self, control: int, report: int) -> None:
@@ -92,6 +118,8 @@ class LauncherConnection:
         self._within = 0.0
         """Seconds of silence after which the launcher is considered gone."""
         self._heard_at = time.monotonic()
+        self._excused_at = 0.0
+        """The last time at which most witnesses heard nothing from the launcher either, as far as is known."""
         self._loop.watch(control, self._read)
 
     @property
@@ -108,6 +136,16 @@ class LauncherConnection:
     def may_be_continued(self) -> bool:
         """Whether another launcher may take over."""
         return self._outlive is not None
+
+    @property
+    def is_steady(self) -> bool:
+        """For a witness: whether it hears the launcher, and has done so for long enough after a silence.
+
+        TCP sends again after pauses that double. So others may hear a launcher that was cut off only when it has been
+        back for as long as it was away, and the witnesses' answers matter to them until then.
+        """
+        now = time.monotonic()
+        return now - self._heard_at < self._silent_after and now >= self._steady_at
 
     @property
     def has_unsent(self) -> bool:
@@ -142,14 +180,35 @@ class LauncherConnection:
         """Prepare to wait for another launcher once this one is gone."""
         self._outlive = order
 
-    def expect(self, seconds: float) -> None:
-        """From now on, consider the launcher gone after this many seconds of silence, and send it heartbeats."""
+    def expect(self, beat: Beat) -> None:
+        """From now on, consider the launcher gone after this heartbeat's time of silence, and send it heartbeats."""
         if self._silence is not None:
             self._silence.cancel()
-        self._within = min(seconds, _LONGEST_SILENCE)
-        self._silence = self._loop.call_later(self._within, self._silent)
+        self._within = min(beat.within, _LONGEST_SILENCE)
+        self._watch_silence()
+        if beat.number and self.is_steady:
+            self.send(Beat(number=beat.number))
         if self._next_beat is None:
             self._beat()
+
+    def be_witness(self, order: BeWitness) -> None:
+        """From now on, confirm numbered heartbeats only if others are not told that the launcher is silent."""
+        self._silent_after = order.silence
+
+    def ask_witnesses(self, order: AskWitnesses) -> None:
+        """From now on, ask these witnesses before a silent launcher is considered gone."""
+        if self._quorum is not None:
+            self._quorum.close()
+
+        def tried(answered: Sequence[bytes]) -> None:
+            self.send(WitnessesTried(order.number, tuple(answered)))
+
+        self._quorum = Quorum(self._loop, order, tried, self._excused)
+        self._most_seconds = order.seconds
+
+    def _excused(self, asked_at: float) -> None:
+        if asked_at - self._heard_at < self._most_seconds:
+            self._excused_at = max(self._excused_at, asked_at)
 
     def _flush(self) -> None:
         try:
@@ -170,9 +229,15 @@ class LauncherConnection:
             self.ended()
             return
         if payloads is not None:
-            self._heard_at = time.monotonic()
+            self._hear(time.monotonic())
             for payload in payloads:
                 self._owner.carry_out(self._codec.decode(payload))
+
+    def _hear(self, now: float) -> None:
+        silence = now - self._heard_at
+        if silence >= self._silent_after:
+            self._steady_at = now + _RECOVERY * silence
+        self._heard_at = now
 
     def _beat(self) -> None:
         if not self._stream.unsent:  # Otherwise the unsent data is the sign of life.
@@ -183,13 +248,19 @@ class LauncherConnection:
 
     # --- ending -------------------------------------------------------------------------------------------------
 
-    def _silent(self) -> None:
+    def _watch_silence(self) -> None:
         # Any data is a sign of life: a heartbeat may have to wait behind pieces of files.
-        left = self._heard_at + self._within - time.monotonic()
-        if left > 0:
-            self._silence = self._loop.call_later(left, self._silent)
-        else:
+        now = time.monotonic()
+        left = max(self._heard_at, self._excused_at) + self._within - now
+        if left <= 0:
             self.give_up()
+            return
+        if self._quorum is not None:
+            unsuspicious = self._heard_at + _SUSPICIOUS * self._within - now
+            if unsuspicious <= 0:
+                self._quorum.ask()
+            left = min(left, unsuspicious if unsuspicious > 0 else ASK_SECONDS)
+        self._silence = self._loop.call_later(left, self._watch_silence)
 
     def ended(self) -> None:
         """Handle the loss of the launcher or of its connection; no-op if already known. The owner is notified later."""
@@ -226,6 +297,8 @@ class LauncherConnection:
         self._waits = False
         if self._stands:
             self._let_go()
+        if self._quorum is not None:
+            self._quorum.close()
         if self._failover is not None:
             self._failover.close()
             self._failover = None

@@ -90,6 +90,8 @@ class Beat(msgspec.Struct, frozen=True, tag="beat"):
 
     within: float = 0.0
     """From the launcher: maximum seconds until its next message; infinite if it is about to be suspended."""
+    number: int = 0
+    """From the launcher: a witness that hears it answers at once with a heartbeat of the same number; 0: no answer."""
 
 
 class Outlive(msgspec.Struct, frozen=True, tag="outlive"):
@@ -151,6 +153,45 @@ class TryConnect(msgspec.Struct, frozen=True, tag="try-connect"):
     number: int
     targets: tuple[ConnectTarget, ...]
     seconds: float
+
+
+class BeWitness(msgspec.Struct, frozen=True, tag="be-witness"):
+    """Tell agents that ask for it whether the launcher is silent (see `quorum`). Answered by `WitnessReady`.
+
+    It replaces an earlier order, whose questions are not answered any more.
+    """
+
+    number: int
+    key: bytes
+    identity: bytes
+    """What questions to this witness contain."""
+    silence: float
+    """Seconds after which it says that the launcher is silent, and confirms no heartbeat for a while."""
+
+
+class WitnessPlace(msgspec.Struct, frozen=True):
+    """Where a witness answers."""
+
+    identity: bytes
+    addresses: tuple[str, ...]
+    """All addresses of its host."""
+    port: int
+
+
+class AskWitnesses(msgspec.Struct, frozen=True, tag="ask-witnesses"):
+    """When the launcher falls silent, ask the witnesses, and keep the workers while most of them do not hear it.
+
+    They are asked once now. Answered by `WitnessesTried`. It replaces an earlier order.
+    """
+
+    number: int
+    key: bytes
+    witnesses: tuple[WitnessPlace, ...]
+    """Some may be missing: those whose places are not known."""
+    most: int
+    """How many witnesses are a majority."""
+    seconds: float
+    """Seconds of silence after which the workers end in any case."""
 
 
 class Relayed(msgspec.Struct, frozen=True, tag="relayed"):
@@ -311,6 +352,22 @@ class ConnectTried(msgspec.Struct, frozen=True, tag="connect-tried"):
 
     number: int
     answers: tuple[ConnectOutcome, ...]
+
+
+class WitnessReady(msgspec.Struct, frozen=True, tag="witness-ready"):
+    """The agent answers other agents."""
+
+    number: int
+    port: int
+    """The UDP port; 0 if it cannot listen."""
+
+
+class WitnessesTried(msgspec.Struct, frozen=True, tag="witnesses-tried"):
+    """The agent has asked the witnesses for the first time."""
+
+    number: int
+    answered: tuple[bytes, ...]
+    """The identities of those that have answered."""
 
 
 class RelayOpened(msgspec.Struct, frozen=True, tag="relay-opened"):
@@ -501,7 +558,7 @@ Relay = Relayed | RelayCredit | RelayClosed
 RelayToAgent = Relay | RelayedAgain
 ToBranch = OpenBranch | BranchData | BranchCredit | BranchReady | CloseBranch | KillBranch
 FromBranch = BranchData | BranchCredit | BranchEnded
-Answer = TaskEnded | Looked | PortsOpened | ConnectTried
+Answer = TaskEnded | Looked | PortsOpened | ConnectTried | WitnessReady | WitnessesTried
 ToFiles = Offer | Piece
 FromFiles = Lacking | Received | Damaged | Shipped | NotShipped
 
@@ -517,6 +574,8 @@ ToAgent = (
     | Look
     | OpenPorts
     | TryConnect
+    | BeWitness
+    | AskWitnesses
     | RelayToAgent
     | ToBranch
     | ToFiles

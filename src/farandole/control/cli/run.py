@@ -146,6 +146,14 @@ def _add_start(parser: argparse.ArgumentParser) -> None:
         type=float,
         help="seconds of silence after which a host counts as lost (default: 1.75)",
     )
+    add(
+        "--witnesses",
+        metavar="N",
+        type=int,
+        default=0,
+        help="let N other hosts, such as 3, decide by majority whether this machine is cut off: then the workers go on "
+        "without it, for 10 minutes at most (default: 0: they end after the host timeout)",
+    )
 
 
 def _add_keeping(parser: argparse.ArgumentParser) -> None:
@@ -224,7 +232,13 @@ def _starter(given: argparse.Namespace, elastic: bool) -> Starter | None:
         if given.launcher_args:
             raise SpecError("--launcher-args: there is no program to pass them to", "add --launcher mpirun")
         return None
-    refused = {"--ship": given.ship, "--tee": given.tee, "--only-rank": given.only_rank, "--job": given.job}
+    refused = {
+        "--ship": given.ship,
+        "--tee": given.tee,
+        "--only-rank": given.only_rank,
+        "--job": given.job,
+        "--witnesses": given.witnesses,
+    }
     for flag, value in refused.items():
         if value:
             raise SpecError(f"{flag} cannot be combined with --launcher {given.launcher}", "omit one of them")
@@ -271,6 +285,7 @@ def read_launch(given: argparse.Namespace, environment: Mapping[str, str] = os.e
         setup=given.setup,
         preflight=not given.no_preflight,
         host_timeout=HOST_TIMEOUT_SECONDS if given.host_timeout is None else given.host_timeout,
+        witnesses=given.witnesses,
         end_grace=given.end_grace,
         master=_master(given),
         settings=_settings(given, environment),

@@ -23,7 +23,7 @@ from farandole.control.roster.events import Hold, Joined
 def written(directory: Path, state: JobState) -> FailoverFiles:
     """Return the files of a launcher that has decided on this state."""
     files = FailoverFiles(directory)
-    facts = LauncherFacts(cast("Any", "identity"), "127.0.0.1:1", cast("Any", "hosts"), (), (), SavedHistory())
+    facts = LauncherFacts(cast("Any", "identity"), "127.0.0.1:1", cast("Any", "hosts"), (), (), SavedHistory(), ("h1",))
 
     async def write() -> None:
         writer = FailoverWriter(files, lambda: facts, lambda followed: None)
@@ -91,7 +91,7 @@ def saved_after(directory: Path, *decided: Decided, seconds: float = 0.0) -> tup
         seconds: seconds to wait after the last one.
     """
     files = CountingStore(directory)
-    facts = LauncherFacts(cast("Any", "identity"), "127.0.0.1:1", cast("Any", "hosts"), (), (), SavedHistory())
+    facts = LauncherFacts(cast("Any", "identity"), "127.0.0.1:1", cast("Any", "hosts"), (), (), SavedHistory(), ("h1",))
 
     async def write() -> None:
         writer = FailoverWriter(files, lambda: facts, lambda followed: None)

@@ -26,7 +26,7 @@ def supervisor(roster: ElasticState, *lost: int) -> Supervisor:
     here = [worker for worker in roster.hosts if worker not in lost]
     sites = tuple(Site(f"h{worker}", 1, (Slot(0, worker),), phase="ready") for worker in here)
     console = SimpleNamespace(say=lambda text: None, has_status=False, show_status=lambda text: None)
-    spec = SimpleNamespace(elastic=SimpleNamespace(search_timeout=0.0), output_dir=None)
+    spec = SimpleNamespace(elastic=SimpleNamespace(search_timeout=0.0), output_dir=None, witnesses=0, host_timeout=1.75)
     observer = SimpleNamespace(worker_failed=lambda rank, code: None)
     context = SimpleNamespace(spec=spec, console=console, log=lambda line: None, call=None, observer=observer)
     state = JobState(SlotPolicy(), roster, sites, next_worker=100)

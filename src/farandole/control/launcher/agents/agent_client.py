@@ -43,6 +43,10 @@ from farandole.control.launcher.job.ssh_and_ship import SshOptions
 # Seconds within which a host must accept the connection, and its agent must start and answer.
 READY_SECONDS = 30.0
 BEAT_SECONDS = 0.5
+# The same for agents that confirm each heartbeat.
+CONFIRMED_SECONDS = 0.25
+# Number of heartbeats whose confirmation may be on its way.
+_UNCONFIRMED = 100
 # Seconds within which a launcher that announced a pause is stopped.
 PAUSE_SECONDS = 1.0
 # Seconds that an agent without an order to end has to end its workers before it is killed.
@@ -61,6 +65,8 @@ class AgentClient:
         patience: seconds that it waits for another launcher after it has lost this one; None: it ends its workers at
             once.
         branches: the links to agents of other hosts that lead through this one.
+        confirmed: called when it has confirmed a heartbeat, with the time at which that was sent; None: it need not
+            confirm any.
 
     Args:
         gate: the gate that delays messages to the agent until they are recorded; None: no delay.
@@ -74,6 +80,7 @@ class AgentClient:
         self.facts: Ready | None = None
         self.clock_ahead = 0.0
         self.patience = patience
+        self.confirmed: Callable[[float], None] | None = None
         self._gate = gate or SendGate()
         self._process = process
         self._channel = AsyncChannel(process.output, process.input, LARGEST_FRAME)
@@ -94,6 +101,9 @@ class AgentClient:
         self._relayed: RelayedLinks | None = None
         self._heard_at = time.monotonic()
         self.branches = Branches(host.label, self.send, lambda: self._heard_at)
+        self._beats: dict[int, float] = {}
+        """When heartbeats were sent that it has not confirmed yet, by number."""
+        self._beat_number = 0
         self._paused_until = 0.0
         self._lost: AgentLost | None = None
         self._closed = False
@@ -200,11 +210,12 @@ class AgentClient:
 
     # --- losing ----------------------------------------------------------------------------------------------------
 
-    async def watch(self, timeout: float) -> None:
+    async def watch(self, timeout: float, entitled_for: Callable[[], float] = lambda: math.inf) -> None:
         """Exchange heartbeats until the agent is lost. For agents on other hosts.
 
         Args:
             timeout: seconds of silence after which it counts as lost.
+            entitled_for: returns for how many seconds the launcher has been entitled to give up silent hosts.
         """
         beat_at = 0.0
         looked_at = self._heard_at = time.monotonic()
@@ -214,10 +225,10 @@ class AgentClient:
                 self._heard_at = now  # The launcher itself did not listen: it was stopped, or got no processor time.
             looked_at = now
             if now >= max(beat_at, self._paused_until):
-                self.send(Beat(timeout if self.patience is None else math.inf))
-                beat_at = now + BEAT_SECONDS
+                self._beat(timeout, now)
+                beat_at = now + (BEAT_SECONDS if self.confirmed is None else CONFIRMED_SECONDS)
             silence = self._process.known_open() - self._heard_at
-            if silence > timeout:
+            if min(silence, entitled_for()) > timeout:
                 why = f"nothing was heard from it for {silence:.1f} s; it has died, or the network to it is cut"
                 self.lose(why, self._heard_at)
             await asyncio.sleep(_LOOK_SECONDS)
@@ -226,6 +237,20 @@ class AgentClient:
     def is_lost(self) -> bool:
         """Whether the agent was lost before it has ended as ordered."""
         return self._lost is not None
+
+    def _beat(self, timeout: float, now: float) -> None:
+        number = 0
+        if self.confirmed is not None:
+            self._beat_number += 1
+            number = self._beat_number
+            self._beats[number] = now
+            self._beats.pop(number - _UNCONFIRMED, None)
+        self.send(Beat(timeout if self.patience is None else math.inf, number))
+
+    def _confirm(self, number: int) -> None:
+        sent_at = self._beats.pop(number, None)
+        if sent_at is not None and self.confirmed is not None:
+            self.confirmed(sent_at)
 
     async def lost(self) -> AgentLost:
         """Wait until the agent can no longer be used, and return why."""
@@ -319,6 +344,7 @@ class AgentClient:
             return
         self._heard_at = time.monotonic()
         if isinstance(message, Beat):
+            self._confirm(message.number)
             return
         if isinstance(message, Ready):
             self.clock_ahead = message.clock - time.time()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from farandole.base.display.wording import count
 from farandole.base.settings.table import SETTINGS
 from farandole.base.wire.interfaces import every_address, list_addresses, pick
 from farandole.control.agent.command_check import what_is_wrong
@@ -25,6 +26,8 @@ from farandole.control.launcher.output.console import OutputOptions
 from farandole.errors import SpecError
 
 HOST_TIMEOUT_SECONDS = 1.75
+# Witnesses are heard four times a second.
+LEAST_TIMEOUT_OF_WITNESSES = 1.5
 MOST_WORKERS = 1_000_000
 
 
@@ -69,6 +72,8 @@ class LaunchSpec:
     """Whether to check all hosts before the workers start. Jobs on one machine skip this check."""
     host_timeout: float = HOST_TIMEOUT_SECONDS
     """Seconds of silence after which another host counts as lost."""
+    witnesses: int = 0
+    """Number of hosts that decide by majority whether this machine is cut off, and the workers go on without it."""
     end_grace: float | None = None
     """Seconds that workers have after SIGTERM when the job is stopped from outside; None: the default."""
     master: str = ""
@@ -91,6 +96,21 @@ class LaunchSpec:
             raise SpecError(
                 f"a host timeout of {self.host_timeout:g} s is too short",
                 "use seconds above 0.5 for --host-timeout: hosts send heartbeats twice a second",
+            )
+        if self.witnesses < 0 or (self.witnesses and self.witnesses % 2 == 0):
+            raise SpecError(
+                f"{self.witnesses} witnesses cannot have a majority that is clear",
+                "use an odd number for --witnesses, such as 3; 0 is none",
+            )
+        if self.witnesses and isinstance(self.access, DialedHosts):
+            raise SpecError(
+                "--witnesses works only with hosts that the launcher reaches, not with hosts that connect to it",
+                "leave --witnesses out",
+            )
+        if self.witnesses and self.host_timeout < LEAST_TIMEOUT_OF_WITNESSES:
+            raise SpecError(
+                f"a host timeout of {self.host_timeout:g} s is too short for witnesses",
+                f"use {LEAST_TIMEOUT_OF_WITNESSES:g} seconds or more for --host-timeout",
             )
         if self.end_grace is not None and not 0 <= self.end_grace < math.inf:
             raise SpecError(
@@ -128,6 +148,19 @@ def read_exports(exports: Sequence[str], environment: Mapping[str, str]) -> dict
             raise SpecError(f"-x {name}: this variable is not set", f"set it, or write -x {name}=value")
         variables[name] = value if equals else environment[name]
     return variables
+
+
+def check_witnesses(spec: LaunchSpec, others: int) -> None:
+    """Reject a job with fewer hosts, other than this machine, than witnesses.
+
+    Raises:
+        SpecError: it has too few.
+    """
+    if spec.witnesses > others:
+        raise SpecError(
+            f"the job has {count(others, 'other host')}, too few for --witnesses {spec.witnesses}",
+            "a witness is a host that is not this machine; use fewer of them, or none",
+        )
 
 
 def check_command(command: Sequence[str], directory: str, environment: Mapping[str, str]) -> None:

@@ -17,7 +17,7 @@ from farandole.control.launcher.host_setup.prepare import Preparation
 from farandole.control.launcher.job.elastic import DIAL, Elastic
 from farandole.control.launcher.job.host_list import Host, slots_of
 from farandole.control.launcher.job.machine import Machine
-from farandole.control.launcher.job.spec import LaunchSpec, check_command
+from farandole.control.launcher.job.spec import LaunchSpec, check_command, check_witnesses
 from farandole.control.launcher.plan.first import first_plan
 from farandole.control.launcher.plan.model import LOOPBACK, Identity, LaunchPlan, Site
 from farandole.control.launcher.slots.job_state import JobState, SlotPolicy
@@ -52,6 +52,8 @@ def first_hosts(spec: LaunchSpec, machine: Machine) -> tuple[Host, ...]:
         return ()
     beginning = max(spec.num_proc or 0, elastic.min_size)
     slots = max(beginning, min(elastic.max_size or 0, machine.gpus or machine.cores)) + elastic.spares
+    if spec.witnesses:
+        check_witnesses(spec, sum(not local for local in LocalNames().which(spec.hosts)))
     hosts = spec.hosts or (Host(machine.hostname, elastic.slots or slots),)
     slots = sum(slots_of(host, elastic.slots) for host in hosts)
     if slots < elastic.min_size:

@@ -21,7 +21,13 @@ from farandole.control.launcher.host_setup.host_setup import JobHost
 from farandole.control.launcher.host_setup.prepare import Preparation
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.machine import Machine
-from farandole.control.launcher.job.spec import LaunchSpec, check_command, check_network, check_tuning
+from farandole.control.launcher.job.spec import (
+    LaunchSpec,
+    check_command,
+    check_network,
+    check_tuning,
+    check_witnesses,
+)
 from farandole.control.launcher.plan.dry_run import render
 from farandole.control.launcher.plan.environment import master_address
 from farandole.control.launcher.plan.make import hosts_in_use
@@ -74,6 +80,7 @@ async def _launch(context: LaunchContext) -> JobOutcome:
     preparation = Preparation(spec, machine, context.console, context.log, job)
     hosts = where_hosts_are(spec, machine, dialed=dialed)
     all_local = all(local for _, local in hosts)
+    check_witnesses(spec, sum(not local for _, local in hosts))
     if all_local:
         check_command(spec.command, machine.directory, machine.environment)
         check_network(spec.network)

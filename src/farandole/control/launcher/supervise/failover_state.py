@@ -27,7 +27,7 @@ from farandole.control.launcher.supervise.workers import Worker, Workers
 from farandole.control.roster.membership import without_connections
 
 # Changes with every change of the format or the content.
-_FORMAT = b"farandole failover 3\n"
+_FORMAT = b"farandole failover 4\n"
 # Seconds: events come in bursts, and one write suffices for a burst.
 _WRITE_SECONDS = 0.02
 # Bytes of each worker's standard error; only that of the first worker to fail is ever shown.
@@ -93,6 +93,8 @@ class LauncherFacts:
     job_hosts: tuple[SavedHost, ...]
     workers: tuple[SavedWorker, ...]
     history: SavedHistory
+    witnesses: tuple[str, ...]
+    """Names of hosts."""
 
     @classmethod
     def of(cls, setup: HostSetup, hosts: JobHosts, workers: Workers, history: JobHistory) -> LauncherFacts:
@@ -104,6 +106,7 @@ class LauncherFacts:
             tuple(map(SavedHost.of, hosts.ready.values())),
             tuple(map(SavedWorker.of, workers.by_number.values())),
             history.saved(),
+            tuple(hosts.witnesses.names),
         )
 
 

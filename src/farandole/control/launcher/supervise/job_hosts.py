@@ -25,6 +25,7 @@ from farandole.control.launcher.slots.job_events import Event
 from farandole.control.launcher.supervise.background import Background
 from farandole.control.launcher.supervise.ending import sweep_elsewhere, sweep_here
 from farandole.control.launcher.supervise.launch_context import LaunchContext
+from farandole.control.launcher.supervise.witnesses import Witnesses
 from farandole.control.launcher.supervise.worker_control import WorkerControl
 from farandole.control.launcher.supervise.workers import Workers
 
@@ -40,6 +41,7 @@ class JobHosts:
         known: all hosts of the job.
         ready: hosts that can start workers, by name.
         survivors: descriptions of processes that survived even SIGKILL.
+        witnesses: the witnesses of the job.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class JobHosts:
         ends: Callable[[], bool],
         background: Background,
         outlive: float,
+        witnesses: Witnesses,
     ) -> None:
         """Start without hosts.
 
@@ -65,6 +68,7 @@ class JobHosts:
             background: the background tasks of the job.
             outlive: seconds for which an agent on this machine waits for another launcher if this one is killed; 0:
                 there will be none.
+            witnesses: the witnesses of the job.
         """
         self.known = HostSet()
         self.ready: dict[str, JobHost] = {}
@@ -77,6 +81,7 @@ class JobHosts:
         self._ends = ends
         self._background = background
         self._outlive = outlive
+        self.witnesses = witnesses
         self._followed = True
         self._setting_up: dict[str, asyncio.Task[None]] = {}
         self._listening: set[asyncio.Task[None]] = set()
@@ -131,6 +136,7 @@ class JobHosts:
     def have(self, job_host: JobHost) -> None:
         """Add a host that can start workers."""
         self.ready[job_host.host.label] = job_host
+        self.witnesses.joined(job_host.agent)
         task = self._background.spawn(self._listen(job_host))
         self._listening.add(task)
         task.add_done_callback(self._listening.discard)
@@ -169,6 +175,7 @@ class JobHosts:
             await self._lose(job_host, lost)
         finally:
             self._forget(job_host)
+            self.witnesses.ended(agent)
             for watch in watching:
                 watch.cancel()
             await asyncio.gather(*watching, return_exceptions=True)
@@ -179,7 +186,7 @@ class JobHosts:
             await agent.ready()  # An agent that is taken over is reached only now.
         except AgentLost:
             return  # Its listener also notices that.
-        await agent.watch(self._context.spec.host_timeout)
+        await agent.watch(self._context.spec.host_timeout, self.witnesses.entitled_for)
 
     def _take(self, job_host: JobHost, message: FromAgent) -> None:
         if isinstance(message, Leaving):
@@ -226,6 +233,8 @@ class JobHosts:
             since = time.monotonic() - lost.at
             alone = OUTLIVE_SECONDS if self._outlive and not lost.silent else self._context.spec.host_timeout
             await asyncio.sleep(max(0.0, alone + FENCED_SECONDS - since))
+            # Otherwise the witnesses may have let it keep its workers meanwhile.
+            await self.witnesses.be_entitled_for(alone + FENCED_SECONDS)
         elif not lost.silent:
             # Without an answer nothing is known; the agent on that host ends its workers by itself.
             self._context.log(f"host {job_host.host.label} cannot be reached to see whether anything is left there")

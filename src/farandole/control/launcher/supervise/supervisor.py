@@ -39,6 +39,7 @@ from farandole.control.launcher.supervise.job_measures import JobMeasures
 from farandole.control.launcher.supervise.launch_context import LaunchContext
 from farandole.control.launcher.supervise.messages import Messages
 from farandole.control.launcher.supervise.outcome import JobOutcome, outcome_of
+from farandole.control.launcher.supervise.witnesses import Witnesses
 from farandole.control.launcher.supervise.worker_control import WorkerControl
 from farandole.control.launcher.supervise.workers import Worker, Workers
 from farandole.control.roster import fixed
@@ -108,8 +109,11 @@ class Supervisor:
             self.workers, self.service, self.happened, self.status, self.worker_over, self.background, context.log
         )
         outlive = 0.0 if spec.elastic is None or store is None else spec.elastic.search_timeout
+        witnesses = Witnesses(
+            spec.witnesses, spec.host_timeout, console.say, self.failover.write, lambda: self.ends, self.background
+        )
         self.hosts = JobHosts(
-            context, setup, self.workers, control, self.happened, lambda: self.ends, self.background, outlive
+            context, setup, self.workers, control, self.happened, lambda: self.ends, self.background, outlive, witnesses
         )
         self.measures = JobMeasures()
         self._kill_at = math.inf

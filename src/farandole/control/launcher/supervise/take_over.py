@@ -51,6 +51,7 @@ async def take_over(
     job.service.pause()
     job.hosts.known = left.hosts
     job.history.go_on_from(left.history)
+    job.hosts.witnesses.go_on_with(left.witnesses, (each.host.label for each in left.job_hosts))
     # Already now: workers that wait report which others have ended, and so need not be waited for.
     listening = asyncio.create_task(listen_again(listen, setup.roster, console.say, lambda: not job.ends))
     try:

@@ -1,0 +1,237 @@
+"""Agents that ask witnesses about a silent launcher."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from farandole.base.wire.frames import Codec, frame
+from farandole.control.agent.event_loop import Loop
+from farandole.control.agent.launcher_connection import LauncherConnection
+from farandole.control.agent.protocol import AskWitnesses, Beat, BeWitness, ToAgent, WitnessPlace
+from farandole.control.agent.quorum import Quorum, Witness
+
+KEY = b"k" * 32
+LONG = 60.0
+IDENTITIES = (b"11111111", b"22222222", b"33333333")
+
+
+class Bench:
+    """Witnesses on this machine, and an agent that asks them.
+
+    Attributes:
+        silent: the witnesses that do not hear the launcher.
+        excused: when the agent was told that most do not.
+        answered: the witnesses that have answered its first questions.
+    """
+
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self.silent: set[bytes] = set()
+        self.excused: list[float] = []
+        self.answered: list[tuple[bytes, ...]] = []
+        self.witnesses = [self._witness(identity) for identity in IDENTITIES]
+
+    def _witness(self, identity: bytes) -> Witness:
+        return Witness(self.loop, BeWitness(1, KEY, identity, 5.0), lambda: identity not in self.silent)
+
+    def order(self, key: bytes = KEY, seconds: float = LONG) -> AskWitnesses:
+        places = [
+            WitnessPlace(identity, ("127.0.0.1", "::1"), witness.port)
+            for identity, witness in zip(IDENTITIES, self.witnesses, strict=True)
+        ]
+        return AskWitnesses(7, key, tuple(places), 2, seconds)
+
+    def ask(self, order: AskWitnesses) -> Quorum:
+        return Quorum(self.loop, order, lambda answered: self.answered.append(tuple(answered)), self.excused.append)
+
+    def turn_until(self, fact: Callable[[], object], seconds: float = LONG) -> None:
+        end = time.monotonic() + seconds
+        while not fact():
+            assert time.monotonic() < end, "it did not come true"
+            self.loop.turn(0.05)
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    """Yield a bench, and close its sockets."""
+    bench = Bench()
+    yield bench
+    for witness in bench.witnesses:
+        witness.close()
+
+
+def test_most_witnesses_that_hear_nothing_are_an_excuse(bench: Bench) -> None:
+    bench.silent = {IDENTITIES[0], IDENTITIES[2]}
+    before = time.monotonic()
+    quorum = bench.ask(bench.order())
+    bench.turn_until(lambda: bench.excused and bench.answered)
+    assert before <= bench.excused[0] <= time.monotonic()
+    assert bench.answered == [IDENTITIES]
+    quorum.close()
+
+
+def test_one_of_three_is_no_excuse(bench: Bench) -> None:
+    bench.silent = {IDENTITIES[0]}
+    quorum = bench.ask(bench.order())
+    bench.turn_until(lambda: bench.answered)
+    for _ in range(3):
+        quorum.ask()
+        bench.loop.turn(0.05)
+    assert bench.excused == []
+    quorum.close()
+
+
+def test_a_witness_that_has_ended_does_not_answer(bench: Bench) -> None:
+    order = bench.order()
+    bench.witnesses[1].close()
+    bench.silent = set(IDENTITIES)
+    quorum = bench.ask(order)
+    bench.turn_until(lambda: bench.answered)
+    assert bench.answered == [(IDENTITIES[0], IDENTITIES[2])]
+    assert bench.excused
+    quorum.close()
+
+
+def test_questions_of_others_are_not_answered(bench: Bench) -> None:
+    bench.silent = set(IDENTITIES)
+    other_key = bench.ask(bench.order(key=b"x" * 32))
+    order = bench.order()
+    swapped = tuple(
+        WitnessPlace(identity, place.addresses, place.port)
+        for identity, place in zip(reversed(IDENTITIES), order.witnesses, strict=True)
+    )
+    others_places = bench.ask(AskWitnesses(8, KEY, swapped, 2, LONG))
+    bench.turn_until(lambda: len(bench.answered) == 2)
+    # The place in the middle is right.
+    assert bench.answered == [(), (IDENTITIES[1],)]
+    assert bench.excused == []
+    other_key.close()
+    others_places.close()
+
+
+def test_strangers_get_no_answer_and_do_no_harm(bench: Bench) -> None:
+    bench.silent = set(IDENTITIES)
+    stranger = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    stranger.settimeout(0.0)
+    for size in (0, 1, 24, 56, 57, 1400):
+        stranger.sendto(b"a" * size, ("127.0.0.1", bench.witnesses[0].port))
+    quorum = bench.ask(bench.order())
+    bench.turn_until(lambda: bench.excused)
+    with pytest.raises(BlockingIOError):
+        stranger.recv(2000)
+    stranger.close()
+    quorum.close()
+
+
+# --- the connection to a silent launcher -----------------------------------------------------------------------------
+
+
+class Owner:
+    """Notes that there is no launcher."""
+
+    def __init__(self) -> None:
+        self.is_alone = False
+
+    def carry_out(self, message: ToAgent) -> None:
+        """Nothing is ordered here."""
+
+    def wants_to_wait(self) -> bool:
+        """There are workers."""
+        return True
+
+    def waits(self) -> None:
+        """Nothing is to be done."""
+
+    def taken_over(self, seconds: float) -> None:
+        """Nothing is to be done."""
+
+    def alone(self) -> None:
+        """Note it."""
+        self.is_alone = True
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Yield the launcher's and the agent's end of a connection."""
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    yield ours, theirs
+    ours.close()
+
+
+Ends = tuple[socket.socket, socket.socket]
+WITHIN = 0.4
+
+
+def connect(bench: Bench, end: socket.socket) -> tuple[LauncherConnection, Owner]:
+    owner = Owner()
+    connection = LauncherConnection(bench.loop, owner, end.fileno(), end.fileno())
+    end.detach()
+    return connection, owner
+
+
+def test_an_agent_waits_while_witnesses_hear_nothing_either(bench: Bench, ends: Ends) -> None:
+    bench.silent = set(IDENTITIES)
+    connection, owner = connect(bench, ends[1])
+    connection.ask_witnesses(bench.order())
+    connection.expect(Beat(WITHIN))
+    end = time.monotonic() + 4 * WITHIN
+    bench.turn_until(lambda: owner.is_alone or time.monotonic() > end)
+    assert not owner.is_alone
+    # The launcher is back for most of them: only this host is cut off now.
+    bench.silent = set()
+    bench.turn_until(lambda: owner.is_alone)
+
+
+def test_no_excuse_lasts_for_ever(bench: Bench, ends: Ends) -> None:
+    bench.silent = set(IDENTITIES)
+    connection, owner = connect(bench, ends[1])
+    connection.ask_witnesses(bench.order(seconds=3 * WITHIN))
+    connection.expect(Beat(WITHIN))
+    began = time.monotonic()
+    bench.turn_until(lambda: owner.is_alone)
+    assert time.monotonic() - began > 3 * WITHIN
+
+
+def test_a_numbered_heartbeat_is_confirmed(bench: Bench, ends: Ends) -> None:
+    connection, _ = connect(bench, ends[1])
+    connection.expect(Beat(LONG))
+    connection.expect(Beat(LONG, number=12))
+    received = b""
+    while not received.endswith(Codec[Beat](Beat).encode(Beat(number=12))):
+        received += ends[0].recv(4096)
+    connection.give_up()
+
+
+def confirmed(bench: Bench, launcher: socket.socket, number: int) -> bool:
+    """Return whether a numbered heartbeat is confirmed, by what the agent sends within a moment."""
+    launcher.sendall(frame(Codec[ToAgent](ToAgent).encode(Beat(LONG, number))))
+    bench.loop.turn(0.05)
+    launcher.setblocking(False)
+    received = b""
+    try:
+        received = launcher.recv(1 << 16)
+    except BlockingIOError:
+        pass
+    return Codec[Beat](Beat).encode(Beat(number=number)) in received
+
+
+def test_a_witness_votes_again_only_when_it_has_heard_the_launcher_for_long_enough(bench: Bench, ends: Ends) -> None:
+    connection, owner = connect(bench, ends[1])
+    owner.carry_out = lambda message: isinstance(message, Beat) and connection.expect(message)  # type: ignore
+    connection.be_witness(BeWitness(1, KEY, IDENTITIES[0], WITHIN))
+    assert confirmed(bench, ends[0], 1)
+    assert connection.is_steady
+    time.sleep(1.5 * WITHIN)
+    assert not connection.is_steady
+    back_at = time.monotonic()
+    assert not confirmed(bench, ends[0], 2)
+    number = 2
+    while not confirmed(bench, ends[0], number := number + 1):
+        assert not connection.is_steady or time.monotonic() - back_at > 1.5 * WITHIN
+    assert time.monotonic() - back_at > 1.5 * WITHIN
+    connection.give_up()
