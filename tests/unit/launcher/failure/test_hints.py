@@ -65,6 +65,18 @@ def test_missing_module_has_hint(tmp_path: Path) -> None:
     assert follow(found[1], tmp_path).returncode == 0
 
 
+LIMITED = "import resource as r; r.setrlimit(r.RLIMIT_FSIZE, (1 << 20, r.getrlimit(r.RLIMIT_FSIZE)[1]))"
+
+
+def test_limit_of_the_size_of_files_has_hint(tmp_path: Path) -> None:
+    text, hint = report_of(f"{LIMITED}\nimport farandole.numpy as hvd\nhvd.init()\n", tmp_path)
+    assert "File too large" in text
+    limit_now = f"{sys.executable} -c 'import resource as r; print(r.getrlimit(r.RLIMIT_FSIZE)[0])'"
+    found = re.search(r"(ulimit -f \w+), in the shell", hint)
+    assert found is not None
+    assert follow(f"ulimit -Sf 1000; {found[1]}; {limit_now}", tmp_path).stdout == "-1\n"
+
+
 def test_missing_module_of_the_command_has_hint(tmp_path: Path) -> None:
     """Python prints no traceback for `python -m NAME`."""
     said = b"/usr/bin/python: No module named surely_not\n"

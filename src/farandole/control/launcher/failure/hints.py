@@ -52,6 +52,10 @@ _BY_ERROR = (
         r"errors\.StateLostError\b",
         "with --checkpoint-dir DIR, the next run continues from the last checkpoint",
     ),
+    (
+        r"errors\.StartError: the system cannot create an arena of \d+ bytes: File too large",
+        "a limit on the size of files forbids it: ulimit -f unlimited, in the shell that starts the job, removes it",
+    ),
     (r"errors\.StartError\b", "farandole test, with the same -np and hosts, checks every connection between workers"),
     (
         r"CUDA out of memory|OutOfMemoryError|RESOURCE_EXHAUSTED",
