@@ -261,6 +261,8 @@ def test_a_ledger_of_another_dataset_is_refused() -> None:
         (Numbers(3), {}, "needs either batch_size"),
         (Numbers(3), {"batch_size": 1, "global_batch_size": 2}, "needs either batch_size"),
         (Numbers(3), {"batch_size": 0}, "must be at least 1"),
+        (Numbers(3), {"batch_size": 2.0}, r"must be at least 1, but is 2\.0, which is not an integer"),
+        (Numbers(3), {"global_batch_size": "4"}, "but is '4', which is not an integer"),
         (Numbers(3), {"batch_size": 1, "prefetch_factor": 2}, "num_workers"),
         (Stream(3), {"batch_size": 1, "shuffle": True}, "Stream is read in its own order and cannot be shuffled"),
         (Ranged(3), {"batch_size": 1, "shuffle": True}, "Ranged is read in its own order and cannot be shuffled"),

@@ -221,5 +221,7 @@ def based_on_first(policy: RatePolicy, global_batch: int) -> RatePolicy:
 
 
 def _check_positive(number: int, what: str, what_to_do: str) -> None:
-    if number < 1:
-        raise ValueError(f"{what} must be at least 1, but is {number}: {what_to_do}.")
+    is_integer = hasattr(number, "__index__")
+    if not is_integer or number < 1:
+        but = "" if is_integer else ", which is not an integer"
+        raise ValueError(f"{what} must be at least 1, but is {number!r}{but}: {what_to_do}.")
