@@ -45,6 +45,15 @@ def workers() -> Iterator[World]:
         yield started
 
 
+@pytest.mark.parametrize("name", ["skip", "fail", "xfail"])
+def test_outcomes_of_pytest_are_those_of_the_test(name: str) -> None:
+    """pytest does not know them by another class of the same name."""
+    outcome = getattr(pytest, name).Exception
+    with world(1) as workers, pytest.raises(outcome, match="there is no such device") as caught:
+        workers.run(lambda: getattr(pytest, name)("there is no such device"))
+    assert type(caught.value) is outcome
+
+
 def test_results_and_errors_come_back_as_they_are(workers: World) -> None:
     def train() -> None:
         if hvd.rank() == 1:
@@ -90,7 +99,14 @@ def test_on_all_ranks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"), [({"size": 0}, "0 is not a valid number"), ({"size": 1, "timeout": 0}, "above 0")]
+    ("arguments", "said"),
+    [
+        ({"size": 0}, "0 is not a valid number"),
+        ({"size": 1, "timeout": 0}, "above 0"),
+        ({"size": 1, "timeout": None}, "a timeout of None seconds is not valid"),
+        ({"size": 1, "env": {"A": None}}, r"env\['A'\] is a NoneType"),
+        ({"size": 1, "env": ["A"]}, "env is a list, not a mapping of variables"),
+    ],
 )
 def test_worlds_that_cannot_be(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):

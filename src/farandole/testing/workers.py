@@ -23,6 +23,7 @@ from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Any, NoReturn, TypeVar
 
+from farandole.control.launcher.arguments import read_variables
 from farandole.control.launcher.function import BackgroundJob, call_command, pickle_call, results_of
 from farandole.control.launcher.job.machine import look
 from farandole.control.launcher.job.spec import LaunchSpec
@@ -61,11 +62,11 @@ class World:
         """Define the world; `with` starts it."""
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise InvalidRequestError(f"{size!r} is not a valid number of workers: use 1 or more.")
-        if not 0 < timeout < math.inf:
+        if not isinstance(timeout, int | float) or not 0 < timeout < math.inf:
             raise InvalidRequestError(f"a timeout of {timeout!r} seconds is not valid: use a number above 0.")
         self.size = size
         self.timeout = timeout
-        self._env = dict(env or {})
+        self._env = read_variables("env", env)
         self._job: BackgroundJob | None = None
         self._connections: dict[int, Connection] = {}
         self._over: socket.socket | None = None
