@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import cloudpickle
+import pyarrow
+import pyarrow.parquet
 import pytest
 import torch
 import torch.nn.functional as F
@@ -21,6 +25,7 @@ from farandole.spark.backend import Backend
 from farandole.spark.preparation import prepare_data
 from farandole.spark.store import Store
 from farandole.spark.torch import TorchEstimator, TorchModel
+from farandole.spark.training import Task
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 os.environ["KERAS_BACKEND"] = "torch"
@@ -381,6 +386,26 @@ def test_fewer_rows_than_workers_are_refused_where_each_worker_needs_one(
     with pytest.raises(ValueError, match=f"1 row for {what}, but 2 workers, and each needs at least one"):
         kind(tmp_path, backend=Never(), validation=validation).fit(rows)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("size", "used"), [(1, 8), (2, 9), (3, 9), (4, 9), (32, 9)])
+def test_all_rows_are_used_unless_batches_of_one_row_leave_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, used: int
+) -> None:
+    pyarrow.parquet.write_table(pyarrow.table({"a": list(range(9)), "y": [0.0] * 9}), tmp_path / "rows.parquet")
+    task = Task(
+        **{**dict.fromkeys(Task.__dataclass_fields__), "store": Store.create(str(tmp_path)), "label_cols": ["y"]}
+    )
+    task = dataclasses.replace(task, feature_cols=["a"])
+    found, steps = [], set()
+    for rank in range(4):
+        session = SimpleNamespace(world=SimpleNamespace(rank=rank, size=4))
+        for module in ("farandole.parquet.batches", "farandole.worker.core.basics"):
+            monkeypatch.setattr(f"{module}.session_if_any", lambda session=session: session)
+        batches = list(task.batches(str(tmp_path / "rows.parquet"), size))
+        found += [int(row) for batch in batches for row in batch["a"]]
+        steps.add(len(batches))
+    assert len(found) == len(set(found)) == used and len(steps) == 1
 
 
 @keras_warns

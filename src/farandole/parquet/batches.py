@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from farandole.base.display.wording import count
 from farandole.errors import InvalidRequestError
 from farandole.parquet.source import ParquetSource
 from farandole.worker.core.basics import session_if_any
-from farandole.worker.elastic.batches import ConstantGlobalBatch, ConstantWorkerBatch
+from farandole.worker.elastic.batches import chosen_batches
 from farandole.worker.elastic.ledger import Ledger
 from farandole.worker.elastic.ranges import RangeReader, reads_apart
 
@@ -59,7 +60,7 @@ class Batches:
             raise InvalidRequestError(
                 "Batches need either batch_size (rows of each worker) or global_batch_size (rows of all workers)."
             )
-        policy = ConstantWorkerBatch(batch_size) if batch_size else ConstantGlobalBatch(global_batch_size or 0)
+        policy = chosen_batches(batch_size, global_batch_size, None)
         self._counts = policy.counts(size)
         self._read = RangeReader(source).read
         self._collate = collate
@@ -103,6 +104,11 @@ def _steps(ledger: Ledger, counts: tuple[int, ...]) -> int:
     Raises:
         InvalidRequestError: there are none, or some ranks would have no rows in the last one.
     """
+    if ledger.samples < len(counts):
+        raise InvalidRequestError(
+            f"there are {count(ledger.samples, 'row')} for {len(counts)} workers, and each of them needs one in each "
+            "step: use fewer workers, or more rows."
+        )
     full, rest = divmod(ledger.samples, sum(counts))
     if full == 0 and ledger.drop_last:
         raise InvalidRequestError(

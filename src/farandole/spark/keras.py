@@ -27,8 +27,9 @@ _OBJECTS: Mapping[str, Any] = {"custom_objects": ({}, "classes and functions tha
 class KerasEstimator(BaseEstimator):
     """Trains a model of Keras 3 on the rows of a DataFrame, on several workers.
 
-    Each row is used once in an epoch; a last step with fewer rows than workers is omitted. Rank 0 writes a checkpoint
-    into the store after each epoch, and a training with an existing `run_id` continues from it.
+    Each row is used once in an epoch; with batches of one row, a last step with fewer rows than workers is omitted.
+    Rank 0 writes a checkpoint into the store after each epoch, and a training with an existing `run_id` continues from
+    it.
 
     Args:
         parameters: the parameters, by keyword; `explainParams()` lists them.

@@ -31,8 +31,9 @@ class LightningEstimator(BaseEstimator):
     """Trains a LightningModule on the rows of a DataFrame, on several workers.
 
     A batch is a dict with a tensor for each column. Learning rates are those for one worker, and are multiplied by the
-    number of workers. Each row is used once in an epoch; a last step with fewer rows than workers is omitted. Rank 0
-    writes a checkpoint into the store after each epoch, and a training with an existing `run_id` continues from it.
+    number of workers. Each row is used once in an epoch; with batches of one row, a last step with fewer rows than
+    workers is omitted. Rank 0 writes a checkpoint into the store after each epoch, and a training with an existing
+    `run_id` continues from it.
 
     Args:
         parameters: the parameters, by keyword; `explainParams()` lists them.

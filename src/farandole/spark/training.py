@@ -50,6 +50,5 @@ class Task:
 
         source, session = self.source(path, **options), session_if_any()
         workers = 1 if session is None else session.world.size
-        # In a last step with fewer rows than workers, some would have none.
-        short = 0 < len(source) % (size * workers) < workers
-        return Batches(source, batch_size=size, collate=collate, drop_last=short)
+        # Workers with one row each cannot share the rows of a last step that has fewer of them than there are workers.
+        return Batches(source, batch_size=size, collate=collate, drop_last=size == 1 and len(source) % workers > 0)
