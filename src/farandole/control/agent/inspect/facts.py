@@ -118,6 +118,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     open_files: Limit = Limit()
     locked_bytes: Limit = Limit()
     processes: Limit = Limit()
+    file_bytes: Limit = Limit()
+    """The size of a file."""
+    address_bytes: Limit = Limit()
+    """The address space of a process."""
     cgroup_processes: int | None = None
 
 

@@ -32,6 +32,8 @@ def limits(view: HostView) -> Limits:
         open_files=_limit(view, resource.RLIMIT_NOFILE),
         locked_bytes=_limit(view, resource.RLIMIT_MEMLOCK),
         processes=_limit(view, resource.RLIMIT_NPROC),
+        file_bytes=_limit(view, resource.RLIMIT_FSIZE),
+        address_bytes=_limit(view, resource.RLIMIT_AS),
         cgroup_processes=process_limit(view),
     )
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from farandole.base.display.wording import bytes_text
 from farandole.base.wire.interfaces import Address, list_addresses, pick
 from farandole.control.agent.inspect.facts import Facts, Interface, NativeBackend
 from farandole.control.launcher.doctor import gpu_advice
@@ -27,6 +28,8 @@ OTHER_DESCRIPTORS = 100
 THREADS_PER_WORKER = 32
 SMALL_SHM_BYTES = 64 << 20
 SMALL_CACHE_BYTES = 1 << 30
+# The default of FARANDOLE_ARENA_BYTES. Most of it is never used, but the limits count it.
+ARENA_BYTES = 64 << 30
 SLOW_MEGABITS = 1000
 # Reading these requires access to a slow device or waiting for the scheduler's tick.
 SLOW_CLOCKS = frozenset({"hpet", "acpi_pm", "jiffies", "refined-jiffies"})
@@ -258,7 +261,28 @@ def _memory(facts: Facts) -> list[Finding]:
 
 def _limits(facts: Facts, intent: Intent) -> list[Finding]:
     workers = intent.workers or len(facts.gpus.devices) or facts.processor.allowed or 1
-    return [_open_files(facts, workers), *_processes(facts, workers)]
+    return [_open_files(facts, workers), *_sizes(facts), *_processes(facts, workers)]
+
+
+def _sizes(facts: Facts) -> list[Finding]:
+    """Return the limits that do not leave a worker room for its arena."""
+    given = facts.surroundings.variables.get("FARANDOLE_ARENA_BYTES", "")
+    needed = int(given) if given.isdecimal() and int(given) else ARENA_BYTES
+    findings = []
+    for limit, what, flag, name in (
+        (facts.limits.file_bytes, "files of {} at most", "-f", "fsize"),
+        (facts.limits.address_bytes, "{} of address space", "-v", "as"),
+    ):
+        if limit.soft is None or limit.soft >= needed:
+            continue
+        text = f"a process may have {what.format(bytes_text(limit.soft))}; a worker's arena takes {bytes_text(needed)}"
+        todo = (
+            f"ulimit {flag} unlimited, in the shell that starts the job"
+            if limit.hard is None
+            else f"ask for a higher `{name}` in /etc/security/limits.conf, or set FARANDOLE_ARENA_BYTES to less"
+        )
+        findings.append(Finding("problem", "limits", text, todo))
+    return findings
 
 
 def _open_files(facts: Facts, workers: int) -> Finding:

@@ -235,6 +235,9 @@ def _limits(facts: Facts) -> str:
     ):
         soft, hard = (("unlimited" if value is None else str(value)) for value in (limit.soft, limit.hard))
         parts.append(f"{name} {soft}" if soft == hard else f"{name} {soft} (up to {hard})")
+    for name, limit in (("bytes of a file", limits.file_bytes), ("bytes of address space", limits.address_bytes)):
+        if limit.soft is not None:
+            parts.append(f"{name} {limit.soft}")
     if limits.cgroup_processes is not None:
         parts.append(f"processes in the cgroup {limits.cgroup_processes}")
     return ", ".join(parts)
