@@ -27,7 +27,7 @@ constexpr uint64_t kShortestTurnNs = 100'000;  // the kernel grants no shorter o
 
 }  // namespace
 
-std::thread start_thread(const char* name, std::function<void()> body) {
+std::thread start_named_thread(const char* name, std::function<void()> body) {
   sigset_t all;
   sigset_t before;
   ::sigfillset(&all);

@@ -91,7 +91,7 @@ bool has_died(const ArenaView& arena) noexcept {
 
 PeerDeathWatcher::PeerDeathWatcher(std::shared_ptr<const Mapping> memory, std::function<void()> died)
     : memory_(std::move(memory)), died_(std::move(died)) {
-  thread_ = base::start_thread("farandole-watcher", [this] { run(); });
+  thread_ = base::start_thread("farandole-peer", [this] { run(); });
 }
 
 PeerDeathWatcher::~PeerDeathWatcher() {

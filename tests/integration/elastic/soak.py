@@ -42,7 +42,7 @@ class Holdings(NamedTuple):
     """What a worker holds of its system, in one of its worlds."""
 
     size: int
-    """The generation of the world."""
+    """Of the world."""
     threads: list[str]
     """Their names."""
     descriptors: int
@@ -420,11 +420,14 @@ def steps_taken(books: Mapping[int, str], living: Collection[int]) -> tuple[dict
 
 
 def _growths(holdings: Sequence[Holdings]) -> list[str]:
-    """Return what has become more from world to world, among worlds of the same size."""
-    first: dict[int, Holdings] = {}
+    """Return what has become more from world to world, among worlds of the same size.
+
+    A worker that has another one on its host has a thread more, which waits for that one's death.
+    """
+    first: dict[tuple[int, bool], Holdings] = {}
     grown = []
     for now in holdings[FIRST_WORLDS:]:
-        before = first.setdefault(now.size, now)
+        before = first.setdefault((now.size, "farandole-peer" in now.threads), now)
         if (
             len(now.threads) > len(before.threads)
             or now.descriptors > before.descriptors

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,9 +84,10 @@ def train(directory: str, pause: float, device: str) -> Any:
 
     def threads() -> Iterator[str]:
         """Yield the names of this process's threads; one may end meanwhile."""
+        of_python = {str(thread.native_id): thread.name for thread in threading.enumerate()}
         for thread in Path("/proc/self/task").iterdir():
             with contextlib.suppress(OSError):
-                yield (thread / "comm").read_text().strip()
+                yield of_python.get(thread.name) or (thread / "comm").read_text().strip()
 
     def holdings() -> Any:
         """Return what this process holds of its system; None if it has lost the roster, and so a connection."""
