@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -234,4 +235,14 @@ def test_a_witness_votes_again_only_when_it_has_heard_the_launcher_for_long_enou
     while not confirmed(bench, ends[0], number := number + 1):
         assert not connection.is_steady or time.monotonic() - back_at > 1.5 * WITHIN
     assert time.monotonic() - back_at > 1.5 * WITHIN
+    connection.give_up()
+
+
+def test_a_launcher_that_announces_its_silence_is_trusted_at_once_when_it_is_back(bench: Bench, ends: Ends) -> None:
+    connection, owner = connect(bench, ends[1])
+    owner.carry_out = lambda message: isinstance(message, Beat) and connection.expect(message)  # type: ignore
+    connection.be_witness(BeWitness(1, KEY, IDENTITIES[0], WITHIN))
+    connection.expect(Beat(math.inf))
+    time.sleep(1.5 * WITHIN)
+    assert confirmed(bench, ends[0], 1)
     connection.give_up()

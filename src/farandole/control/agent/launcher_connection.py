@@ -45,8 +45,10 @@ if TYPE_CHECKING:
 _BEAT_SECONDS = 0.5
 # A stopped launcher may stay stopped for longer than the longest possible timer.
 _LONGEST_SILENCE = 1e6
-# A launcher has been back for long enough after this many times its silence.
+# A launcher has been back for long enough after this many times its silence, and after this many seconds: TCP never
+# waits for more than 120 s.
 _RECOVERY = 1.5
+_LONGEST_RECOVERY = 130.0
 # The part of the permitted silence after which witnesses are asked.
 _SUSPICIOUS = 0.5
 
@@ -235,8 +237,8 @@ class LauncherConnection:
 
     def _hear(self, now: float) -> None:
         silence = now - self._heard_at
-        if silence >= self._silent_after:
-            self._steady_at = now + _RECOVERY * silence
+        if silence >= self._silent_after and self._within < _LONGEST_SILENCE:
+            self._steady_at = now + min(_RECOVERY * silence, _LONGEST_RECOVERY)
         self._heard_at = now
 
     def _beat(self) -> None:
