@@ -148,6 +148,14 @@ def test_rows_and_columns_stay_and_outputs_have_their_labels_types(frame: Any, t
     assert model.setOutputCols(["other"]).transform(after).columns[-1] == "other"
 
 
+def test_a_column_may_be_input_and_label(frame: Any, tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Unflatten(0, (-1, 1)), torch.nn.Linear(1, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    same = {"feature_cols": ["a"], "label_cols": ["a"], "sample_weight_col": "a"}
+    fitted = estimator(tmp_path, model=model, optimizer=optimizer, **same).fit(frame.filter("a > 0"))
+    assert fitted.getHistory()[-1]["train"]["loss"] < 0.01
+
+
 def test_vectors_and_classes(frame: Any, tmp_path: Path) -> None:
     both = VectorAssembler(inputCols=["a", "b"], outputCol="both")
     model = torch.nn.Linear(2, 2)
@@ -228,6 +236,10 @@ def test_what_does_not_fit_is_refused(frame: Any, tmp_path: Path) -> None:
         ({"feature_cols": ["a", "text"]}, "column 'text' has values of type string, which are not numbers"),
         ({"label_cols": ["texts"]}, "column 'texts' has values of type array<string>"),
         ({"sample_weight_col": "price"}, r"column 'price' has values of type decimal\(3,2\)"),
+        ({"validation": [0.1]}, r"validation=\[0.1\] is not a fraction below 1, nor a column"),
+        ({"store": "/shared"}, r"store='/shared' is not a Store: give Store.create\('/shared'\)"),
+        ({"metrics": ["mae"]}, "metric 'mae' is not a function: give one of PyTorch"),
+        ({"metrics": F.l1_loss}, "metrics=<function l1_loss.* is not a list of functions"),
         ({"validation": "never"}, "rows for validation cannot be used: .* have no rows"),
     ):
         with pytest.raises(ValueError, match=why):
@@ -383,7 +395,7 @@ def test_fewer_rows_than_workers_are_refused_where_each_worker_needs_one(
     frame: Any, tmp_path: Path, kind: Any, validation: str | None, what: str
 ) -> None:
     rows = frame.limit(1) if validation is None else frame.selectExpr("*", "id = 1 as one")
-    with pytest.raises(ValueError, match=f"1 row for {what}, but 2 workers, and each needs at least one"):
+    with pytest.raises(ValueError, match=f"the {what} has 1 row, but each of 2 workers needs at least one"):
         kind(tmp_path, backend=Never(), validation=validation).fit(rows)
     assert not list(tmp_path.iterdir())
 

@@ -106,8 +106,8 @@ def _steps(ledger: Ledger, counts: tuple[int, ...]) -> int:
     """
     if ledger.samples < len(counts):
         raise InvalidRequestError(
-            f"there are {count(ledger.samples, 'row')} for {len(counts)} workers, and each of them needs one in each "
-            "step: use fewer workers, or more rows."
+            f"{count(ledger.samples, 'row')} cannot be shared by {len(counts)} workers, each of which needs one in "
+            "each step: use fewer workers, or more rows."
         )
     full, rest = divmod(ledger.samples, sum(counts))
     if full == 0 and ledger.drop_last:

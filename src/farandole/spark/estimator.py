@@ -111,7 +111,8 @@ class BaseEstimator(Declared, Estimator):
 
     def _fit(self, dataset: Any) -> Any:
         store, size = self._store(), self._backend().num_processes()
-        columns = [*self._columns(), *filter(None, [self.value("sample_weight_col")])]
+        # A column may be an input and a label, as of an autoencoder.
+        columns = list(dict.fromkeys([*self._columns(), *filter(None, [self.value("sample_weight_col")])]))
         types = {field.name: field.dataType for field in dataset.schema.fields}
         for name in columns:
             check_values(name, types.get(name), self.TAKES_TEXTS and name in self.value("feature_cols"))
@@ -123,13 +124,15 @@ class BaseEstimator(Declared, Estimator):
         for name in ("store", "model", *OF_DATA):
             if not self.value(name):
                 raise InvalidRequestError(f"{type(self).__name__} needs {name}=: {self.getParam(name).doc}.")
+        if not isinstance(store := self.value("store"), Store):
+            raise InvalidRequestError(f"store={store!r} is not a Store: give Store.create({store!r}).")
         for name in OF_DATA:
             if isinstance(given := self.value(name), str):
                 raise InvalidRequestError(f"{name}={given!r} is not a list of columns: give [{given!r}].")
         for name, what in _COUNTED.items():
             if (given := self.value(name)) != self.PARAMETERS[name][0]:
                 read_count(name, given, what)
-        return self.value("store")
+        return store
 
     def _columns(self) -> list[str]:
         return [*self.value("feature_cols"), *self.value("label_cols")]
@@ -170,8 +173,8 @@ class BaseEstimator(Declared, Estimator):
                 raise InvalidRequestError(f"the rows for {what} cannot be used: {error}") from error
             if self.EACH_NEEDS_A_ROW and found < workers:
                 raise InvalidRequestError(
-                    f"there are {count(found, 'row')} for {what}, but {workers} workers, and each needs at least one: "
-                    "give more rows, or a smaller num_proc."
+                    f"the {what} has {count(found, 'row')}, but each of {workers} workers needs at least one: give "
+                    "more rows, or a smaller num_proc."
                 )
 
     def _common(self, rows: Rows, run: str, trained: bytes) -> dict[str, Any]:

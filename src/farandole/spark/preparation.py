@@ -75,7 +75,7 @@ def _parts(dataset: Any, validation: Any, seed: int) -> list[Any]:
         chosen = F.col(validation) if is_flag else F.col(validation) > 0
         chosen = F.coalesce(chosen, F.lit(False))
         return [dataset.filter(~chosen), dataset.filter(chosen)]
-    if not 0 < validation < 1:
+    if not isinstance(validation, int | float) or not 0 < validation < 1:
         raise InvalidRequestError(f"validation={validation} is not a fraction below 1, nor a column.")
     return list(dataset.randomSplit([1.0 - validation, validation], seed=seed))
 

@@ -97,7 +97,13 @@ class TorchEstimator(BaseEstimator):
             raise InvalidRequestError(
                 f"loss {wrong[0]!r} is not a function: give one of PyTorch, such as torch.nn.functional.mse_loss."
             )
-        metrics = [_listed(group) for group in self.value("metrics")]
+        if not isinstance(metrics := self.value("metrics"), list | tuple):
+            raise InvalidRequestError(f"metrics={metrics!r} is not a list of functions, or of lists of functions.")
+        metrics = [_listed(group) for group in metrics]
+        if wrong := [each for group in metrics for each in group if not callable(each)]:
+            raise InvalidRequestError(
+                f"metric {wrong[0]!r} is not a function: give one of PyTorch, such as torch.nn.functional.l1_loss."
+            )
         return Objective(losses, weights, metrics, labels, self.value("train_minibatch_fn"))
 
     def _model(self, checkpoint: bytes, run: str, result: Any, types: dict[str, Any]) -> TorchModel:
