@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -167,6 +167,23 @@ def test_another_host_takes_the_place_of_a_witness_that_has_ended() -> None:
         await job.have(again)
         assert again.asks == newcomer.asks
         assert again.confirmed is None
+
+    played(test)
+
+
+def test_a_witness_that_comes_back_is_one_again() -> None:
+    async def test(job: Job) -> None:
+        hosts = agents(3)
+        await job.have(*hosts)
+        vote(*hosts)
+        await job.lose(hosts[1])
+        again = PlayedAgent("h2")
+        await job.have(again)
+        assert job.witnesses.names == ("h1", "h2", "h3")
+        assert hosts[0].asks == again.asks == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+        identities = {place.identity for order in hosts[0].orders[-1:] for place in cast(AskWitnesses, order).witnesses}
+        assert {order.identity for order in again.orders if isinstance(order, BeWitness)} < identities
+        vote(again)
 
     played(test)
 

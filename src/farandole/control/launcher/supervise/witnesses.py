@@ -132,8 +132,10 @@ class Witnesses:
             return
         name = agent.host.label
         self._agents[name] = agent
-        if name in self._awaited:
-            self._awaited.remove(name)
+        if name in self._names:  # It comes back, or was taken over.
+            if name not in self._awaited and self._lease is not None:
+                self._lease.replace(name, name, time.monotonic())
+            self._awaited.discard(name)
             self._background.spawn(self._appoint(name))
         elif self._has_most:
             self._background.spawn(self._introduce_to([agent]))
