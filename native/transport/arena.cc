@@ -32,7 +32,7 @@ constexpr size_t round_up(size_t value, size_t to) { return (value + to - 1) / t
 [[noreturn]] void refuse(const std::string& what, size_t bytes, int error) {
   throw Error(Code::kUnavailable, what + " of " + std::to_string(bytes) + " bytes: " + std::strerror(error) +
                                       "; set FARANDOLE_ARENA_BYTES to less, or raise the limits on address space "
-                                      "(ulimit -v) and open files (ulimit -n)");
+                                      "(ulimit -v), file size (ulimit -f) and open files (ulimit -n)");
 }
 
 // A sparse file in memory whose size can no longer change: a worker that mapped it cannot be hit by SIGBUS
