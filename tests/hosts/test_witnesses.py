@@ -58,7 +58,6 @@ def test_a_job_goes_on_while_its_launcher_is_cut_off(hosts: Hosts) -> None:
     code, _, err = job.finish()
     assert code == 0, err
     assert re.search("this machine seems to be cut off: most of the witnesses h., h. and h. are silent", err), err
-    assert "most of the witnesses are heard again, after " in err, err
 
 
 def test_a_job_whose_launcher_is_cut_off_can_be_ended(hosts: Hosts) -> None:
@@ -95,6 +94,7 @@ def test_a_host_that_is_cut_off_alone_is_lost_and_another_launcher_goes_on_with_
     time.sleep(LONG_CUT)
     assert job.books.newest()["step"] > step + 5, job.said
     bed.restore(bed.desk)
+    job.says("most of the witnesses are heard again, after ")
     bed.restore(bed.hosts[2])
     job.await_steps(5, size=4)
     job.finish()
