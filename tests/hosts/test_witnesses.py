@@ -95,5 +95,6 @@ def test_a_host_that_is_cut_off_alone_is_lost_and_another_launcher_goes_on_with_
     assert job.books.newest()["step"] > step + 5, job.said
     bed.restore(bed.desk)
     job.says("most of the witnesses are heard again, after ")
-    job.await_steps(5, size=3)
+    bed.restore(bed.hosts[2])
+    job.await_steps(5, size=4)
     job.finish()
