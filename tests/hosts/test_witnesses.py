@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from tests.hosts.elastic_jobs import END_SECONDS, Training
+from tests.hosts.host import Host
 from tests.hosts.jobs import FOLDER, put, start, told
 from tests.hosts.launches import Hosts
 from tests.hosts.test_elastic import daemons
@@ -32,6 +33,11 @@ while True:
 """
 
 
+def sockets(host: Host) -> set[str]:
+    """Return the local addresses of a host's UDP sockets: its agent has one as a witness, and one when it has asked."""
+    return {line.split()[3] for line in host.run(["ss", "-uanH"]).stdout.splitlines()}
+
+
 def step_in(folder: Path, rank: int) -> int:
     return int((folder / f"step{rank}").read_text())
 
@@ -41,7 +47,7 @@ def test_a_job_goes_on_while_its_launcher_is_cut_off(hosts: Hosts) -> None:
     put(bed.hosts, COUNT)
     job = start(bed, [*OPTIONS, "--verbose", "-H", "h1:1,h2:1,h3:1", "python", "train.py"], patient=False)
     told(bed.hosts[0], "step0")
-    time.sleep(2)  # Until the agents know the witnesses.
+    until(lambda: all(len(sockets(host)) >= 2 for host in bed.hosts), "all have asked the witnesses", END_SECONDS)
     bed.cut(bed.desk)
     folder = bed.hosts[0].path(FOLDER)
     before = step_in(folder, 0)
@@ -65,7 +71,7 @@ def test_a_job_whose_launcher_is_cut_off_can_be_ended(hosts: Hosts) -> None:
     put(bed.hosts, COUNT)
     job = start(bed, [*OPTIONS, "-H", "h1:1,h2:1,h3:1", "python", "train.py"], patient=False)
     told(bed.hosts[0], "step0")
-    time.sleep(2)
+    until(lambda: all(len(sockets(host)) >= 2 for host in bed.hosts), "all have asked the witnesses", END_SECONDS)
     bed.cut(bed.desk)
     time.sleep(LONG_CUT)
     job.signal(signal.SIGINT)
@@ -86,9 +92,14 @@ def test_a_host_that_is_cut_off_alone_is_lost_and_another_launcher_goes_on_with_
     job.says("host h3 is lost, with worker 2")
     until(lambda: not bed.processes(bed.hosts[2]), "nothing of the job is left there", END_SECONDS)
     job.await_steps(5, size=3)
+    before = {host: sockets(host) for host in bed.hosts if host is not bed.hosts[2]}
     bed.desk.run(["kill", "-9", str(daemons(bed)[1])])
     job.says("taken over after .*s: 3 workers on 3 hosts go on")
-    time.sleep(TIMEOUT)
+    until(
+        lambda: sum(len(sockets(host) - old) for host, old in before.items()) >= sum(map(len, before.values())),
+        "all have asked the same witnesses for the other launcher",
+        END_SECONDS,
+    )
     bed.cut(bed.desk)
     step = job.books.newest()["step"]
     time.sleep(LONG_CUT)

@@ -158,13 +158,16 @@ def test_strangers_get_no_answer_and_do_no_harm(bench: Bench) -> None:
 
 
 class Owner:
-    """Notes that there is no launcher."""
+    """Hears heartbeats, and notes that there is no launcher."""
 
-    def __init__(self) -> None:
+    def __init__(self, loop: Loop, end: int) -> None:
         self.is_alone = False
+        self.connection = LauncherConnection(loop, self, end, end)
 
     def carry_out(self, message: ToAgent) -> None:
-        """Nothing is ordered here."""
+        """Do as the agent does."""
+        assert isinstance(message, Beat)
+        self.connection.expect(message)
 
     def wants_to_wait(self) -> bool:
         """There are workers."""
@@ -195,10 +198,8 @@ WITHIN = 1.75
 
 
 def connect(bench: Bench, end: socket.socket) -> tuple[LauncherConnection, Owner]:
-    owner = Owner()
-    connection = LauncherConnection(bench.loop, owner, end.fileno(), end.fileno())
-    end.detach()
-    return connection, owner
+    owner = Owner(bench.loop, end.detach())
+    return owner.connection, owner
 
 
 def test_an_agent_waits_while_witnesses_hear_nothing_either(bench: Bench, ends: Ends) -> None:
@@ -247,8 +248,7 @@ def confirmed(bench: Bench, launcher: socket.socket, number: int) -> bool:
 
 
 def test_a_witness_votes_again_only_when_it_has_heard_the_launcher_for_long_enough(bench: Bench, ends: Ends) -> None:
-    connection, owner = connect(bench, ends[1])
-    owner.carry_out = lambda message: isinstance(message, Beat) and connection.expect(message)  # type: ignore
+    connection, _ = connect(bench, ends[1])
     connection.be_witness(BeWitness(1, KEY, IDENTITIES[0], WITHIN))
     assert confirmed(bench, ends[0], 1)
     assert connection.is_steady
@@ -264,8 +264,7 @@ def test_a_witness_votes_again_only_when_it_has_heard_the_launcher_for_long_enou
 
 
 def test_a_launcher_that_announces_its_silence_is_trusted_at_once_when_it_is_back(bench: Bench, ends: Ends) -> None:
-    connection, owner = connect(bench, ends[1])
-    owner.carry_out = lambda message: isinstance(message, Beat) and connection.expect(message)  # type: ignore
+    connection, _ = connect(bench, ends[1])
     connection.be_witness(BeWitness(1, KEY, IDENTITIES[0], WITHIN))
     connection.expect(Beat(math.inf))
     bench.clock.now += 1.5 * WITHIN
