@@ -188,7 +188,7 @@ std::vector<int> SetupCore::hosts() const {
 // A worker that lacks a link knows which rank is missing. After these, a worker that waits for others below it gives up
 // before the workers above it, and at last a worker that waits for its answer before those below it.
 double SetupCore::give_up_part() const {
-  const double edges = deepest_start(size()) + 1;
+  const double edges = deepest_start(size());
   const double depth = start_depth(rank_, size());
   if (lacks_a_link()) {
     return 0;

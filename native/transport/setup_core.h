@@ -60,7 +60,7 @@ class SetupCore {
   bool keeps(int peer) const noexcept { return has_left(peer) || may_have_left(peer); }
   bool has_formed() const noexcept { return stage_ == Stage::kFormed && !lacks_a_link(); }
   // When to give up, if nothing happens: a part of the last moments before the deadline, of which 0 is the beginning
-  // and 1 the end. Who knows best which worker is missing gives up first, and tells the others.
+  // and 1 the end. The worker that knows best which one is missing gives up first, and tells the others.
   double give_up_part() const;
   // Requires that the world has not formed.
   base::Error timeout() const;

@@ -39,7 +39,9 @@ inline int start_depth(int rank, int size) noexcept {
 }
 
 // No way from a rank to rank 0 has more edges.
-inline int deepest_start(int size) noexcept { return std::bit_width(static_cast<unsigned>(size)); }
+inline int deepest_start(int size) noexcept {
+  return size <= kLargestWorldInWhichAllTellAll ? 1 : std::bit_width(static_cast<unsigned>(size));
+}
 
 // The ranks to which this one is linked from the start, in ascending order. `hosts`: see hosts.h.
 inline std::vector<int> start_peers(int rank, std::span<const int> hosts) {

@@ -225,12 +225,26 @@ void form(const Processes& processes, const std::vector<int>& members, uint64_t 
   }
 }
 
-// Rank 2 of four gets a signal that ends or stops it in the middle of forming, wherever that is. The others have
-// formed by then, or say all that rank 2 is missing; and perhaps that others are, which gave up before they had come.
-void signal_while_forming(const Processes& processes, uint64_t generation, int number, useconds_t after_us) {
-  order_to_form(processes, {0, 1, 2, 3}, generation, 1.0);
-  ::usleep(after_us);
-  processes[2]->signal(number);
+// How long these worlds may take to form. Its last tenth is the time in which one rank after the other gives up, and
+// must be much longer than a busy machine keeps a process waiting.
+constexpr double kFormingSeconds = 3;
+
+// Worlds of four workers, in which rank 2 gets a signal that ends or stops it in the middle of forming, in each after
+// another time. They wait at the same time.
+std::vector<Processes> signal_while_forming(Wiring wiring, int number) {
+  std::vector<Processes> worlds;
+  for (const useconds_t after_us : {0, 500, 1000, 2000, 4000}) {
+    const Processes& processes = worlds.emplace_back(start(wiring, 4));
+    order_to_form(processes, {0, 1, 2, 3}, 1, kFormingSeconds);
+    ::usleep(after_us);
+    processes[2]->signal(number);
+  }
+  return worlds;
+}
+
+// The others have formed before the signal came, or say all that rank 2 is missing; and perhaps that others are, which
+// gave up before they had come.
+void expect_rank_2_is_missed(const Processes& processes) {
   for (const int other : {0, 1, 3}) {
     const std::string said = outcome(*processes[static_cast<size_t>(other)]);
     EXPECT_TRUE(said == "formed" || said.find("rank 2 was lost") != std::string::npos ||
@@ -433,22 +447,19 @@ TEST_P(KilledWorkers, SeveralDeathsAtOnceAreNoticed) {
 }
 
 TEST_P(KilledWorkers, DeathWhileWorldFormsIsReportedByAll) {
-  for (const useconds_t after_us : {0, 500, 1000, 2000, 4000}) {
-    const auto processes = start(GetParam(), 4);
-    signal_while_forming(processes, 1, SIGKILL, after_us);
+  for (const Processes& processes : signal_while_forming(GetParam(), SIGKILL)) {
+    expect_rank_2_is_missed(processes);
     form(processes, {0, 1, 3}, 2);
   }
 }
 
 TEST_P(KilledWorkers, WorkerStoppedWhileWorldFormsIsReportedByAllAndComesBack) {
-  const auto processes = start(GetParam(), 4);
-  uint64_t generation = 0;
-  for (const useconds_t after_us : {0, 500, 1000, 2000, 4000}) {
-    signal_while_forming(processes, ++generation, SIGSTOP, after_us);
-    form(processes, {0, 1, 3}, ++generation);
+  for (const Processes& processes : signal_while_forming(GetParam(), SIGSTOP)) {
+    expect_rank_2_is_missed(processes);
+    form(processes, {0, 1, 3}, 2);
     processes[2]->signal(SIGCONT);
     EXPECT_NE(outcome(*processes[2]), "nothing");
-    form(processes, {3, 2, 1, 0}, ++generation);
+    form(processes, {3, 2, 1, 0}, 3);
   }
 }
 

@@ -178,7 +178,7 @@ TEST_F(SetupOfThree, FrameThatMakesNoSenseIsLossOfItsSender) {
   }
 }
 
-TEST_F(SetupOfThree, WhoKnowsWhichRankIsMissingGivesUpFirst) {
+TEST_F(SetupOfThree, WorkerThatKnowsWhichRankIsMissingGivesUpFirst) {
   SetupCore root(0, kGeneration, kThree);
   EXPECT_EQ(core_.give_up_part(), 0) << "it lacks a link";
   link_both();
@@ -187,9 +187,9 @@ TEST_F(SetupOfThree, WhoKnowsWhichRankIsMissingGivesUpFirst) {
     root.join(peer, false, false);
     root.link(peer);
   }
-  EXPECT_GT(root.give_up_part(), 0);
-  EXPECT_LT(root.give_up_part(), core_.give_up_part()) << "it waits for reports, and the other one for its answer";
-  EXPECT_LT(core_.give_up_part(), 1);
+  // As far apart as they can be: a busy machine may keep a worker from telling the others in time.
+  EXPECT_EQ(root.give_up_part(), 0.5) << "it waits for reports";
+  EXPECT_EQ(core_.give_up_part(), 1) << "it waits for its answer";
   EXPECT_EQ(root.timeout().lost_rank(), 1);
   EXPECT_EQ(core_.timeout().lost_rank(), 0);
 }
