@@ -162,12 +162,36 @@ def test_what_is_no_parquet_data_is_refused(tmp_path: Path) -> None:
         (tmp_path / "none", "have no rows"),
         ([tmp_path / "data", tmp_path / "other"], "differ from those of"),
         ([], "needs a path"),
+        (None, "needs a path: pass a file, a folder, or a list of them, not None"),
+        (5, "needs a path"),
+        (b"data", "needs a path"),
+        ([tmp_path / "data", None], "needs a path"),
         ("nosuch://bucket", "there is no file system for nosuch"),
     ):
         with pytest.raises(ValueError, match=why):
             ParquetSource(path)
     with pytest.raises(ValueError, match="no column 'label': there are id"):
         ParquetSource(tmp_path / "data", columns=["id", "label"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"columns": 5}, "columns must be a list of names, but is 5"),
+        ({"columns": []}, "columns= is empty: omit it to read all columns"),
+        ({"columns": [5]}, "no column 5: there are id"),
+        ({"filesystem": "s3"}, "filesystem='s3' is not a file system of pyarrow or fsspec"),
+        ({"seed": "7"}, "seed must be a whole number, but is '7'"),
+        ({"seed": 1.5}, r"seed must be a whole number, but is 1\.5"),
+        ({"window": 0}, "window must be a whole number from 1 up, but is 0"),
+        ({"window": 1.5}, r"window must be a whole number from 1 up, but is 1\.5"),
+        ({"window": None}, "window must be a whole number from 1 up, but is None"),
+    ],
+)
+def test_wrong_arguments_of_a_source_are_refused(tmp_path: Path, arguments: dict[str, Any], why: str) -> None:
+    write(tmp_path / "data", [[2]])
+    with pytest.raises(ValueError, match=why):
+        ParquetSource(tmp_path / "data", **arguments)
 
 
 def test_a_file_that_has_changed_is_noticed(tmp_path: Path) -> None:
@@ -242,6 +266,23 @@ def test_batches_that_not_all_workers_would_have_are_refused(tmp_path: Path) -> 
         Batches(source, batch_size=2, rank=0, size=rows + 1)
     with pytest.raises(ValueError, match="the size of ConstantWorkerBatch must be at least 1, but is 0"):
         Batches(source, batch_size=0)
+
+
+def test_wrong_arguments_of_batches_are_refused(tmp_path: Path) -> None:
+    write(tmp_path / "data", UNEQUAL)
+    source = ParquetSource(tmp_path / "data")
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"source": [1, 2]}, r"source must be a ParquetSource, but is \[1, 2\]"),
+        ({"rank": 2, "size": 2}, "2 is not a rank of 2 workers"),
+        ({"rank": "0"}, "rank must be a whole number, but is '0'"),
+        ({"rank": 0, "size": 2.0}, r"size must be a whole number from 1 up, but is 2\.0"),
+        ({"collate": "rows"}, "collate must be a function, but is 'rows'"),
+    ]
+    for arguments, why in wrong:
+        with pytest.raises(ValueError, match=why):
+            Batches(**{"source": source, "batch_size": 2, **arguments})
+    with pytest.raises(ValueError, match=r"epoch must be a whole number from 0 up, but is 1\.5"):
+        Batches(source, batch_size=2).epoch = 1.5  # type: ignore[assignment]
 
 
 def test_keras_trains_on_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -190,7 +190,7 @@ def test_each_row_of_a_dataset_has_one_position(cluster: Any, shuffle: bool) -> 
         orders.append([float(number) for piece in cut for number in piece["number"]])
         assert sorted(orders[-1]) == list(range(SAMPLES))
     assert (orders[0] != orders[1]) is shuffle
-    with pytest.raises(ValueError, match="the dataset has no column 'label': there are number"):
+    with pytest.raises(ValueError, match="the data have no column 'label': there are number"):
         DatasetSource(dataset(), columns=["label"])
 
 

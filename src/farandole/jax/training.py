@@ -17,7 +17,14 @@ from farandole.jax.functions import broadcast_async, grouped_allreduce
 from farandole.jax.parameter_check import OptimizerCheck
 from farandole.jax.trees import Tree, grouped_allreduce_with_residuals
 from farandole.numpy.variables import check_alike
-from farandole.worker.collectives.compression import NO_POWERSGD, Compressor, Feedback, PowerSGD, Recipe
+from farandole.worker.collectives.compression import (
+    NO_POWERSGD,
+    Compressor,
+    Feedback,
+    PowerSGD,
+    Recipe,
+    check_compression,
+)
 from farandole.worker.collectives.forms import synchronize
 from farandole.worker.core.basics import has_step_loop
 from farandole.worker.core.dtype import Average
@@ -52,6 +59,7 @@ def distributed_value_and_grad(
         >>> step = jax.jit(hvd.distributed_value_and_grad(loss))
         >>> value, gradients = step(params, batch)
     """
+    check_compression(compression)
     own = jax.value_and_grad(fun, argnums, has_aux)
 
     @wraps(fun)

@@ -18,7 +18,7 @@ from farandole.mxnet.functions import allreduce_, grouped_allreduce_
 from farandole.mxnet.sent import Sent
 from farandole.worker.collectives.calls import member_names
 from farandole.worker.collectives.compressed import compressed_call
-from farandole.worker.collectives.compression import Feedback, NoneCompressor, Recipe
+from farandole.worker.collectives.compression import Feedback, NoneCompressor, Recipe, check_compression
 from farandole.worker.core.basics import current
 from farandole.worker.core.dtype import Average
 from farandole.worker.core.group import ProcessSet
@@ -64,6 +64,7 @@ class Reduction:
             raise InvalidRequestError(f"num_groups must be a whole number, 0 or more, not {made.num_groups!r}.")
         if made.compression is None:
             return cls(**{**asked, "compression": NoneCompressor})
+        check_compression(made.compression)
         if isinstance(made.compression, Recipe):
             return cls(**{**asked, "compression": made.compression.with_feedback()})
         return made

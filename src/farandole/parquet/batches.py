@@ -11,7 +11,8 @@ from farandole.parquet.source import ParquetSource
 from farandole.worker.core.basics import session_if_any
 from farandole.worker.elastic.batches import chosen_batches
 from farandole.worker.elastic.ledger import Ledger
-from farandole.worker.elastic.ranges import RangeReader, reads_apart
+from farandole.worker.elastic.loader_arguments import check_function, read_whole
+from farandole.worker.elastic.ranges import RangeReader, is_ranged, reads_apart
 
 
 class Batches:
@@ -52,10 +53,13 @@ class Batches:
     ) -> None:
         session = session_if_any()
         world = (0, 1) if session is None else (session.world.rank, session.world.size)
-        self._rank = world[0] if rank is None else rank
-        size = world[1] if size is None else size
+        self._rank = world[0] if rank is None else read_whole("rank", rank)
+        size = world[1] if size is None else read_whole("size", size, least=1)
         if not 0 <= self._rank < size:
             raise InvalidRequestError(f"{self._rank} is not a rank of {size} workers: ranks are 0 to {size - 1}.")
+        if not is_ranged(source):
+            raise InvalidRequestError(f"source must be a ParquetSource, but is {source!r:.80}.")
+        check_function("collate", collate)
         if (batch_size is None) == (global_batch_size is None):
             raise InvalidRequestError(
                 "Batches need either batch_size (rows of each worker) or global_batch_size (rows of all workers)."
@@ -78,6 +82,7 @@ class Batches:
 
     @epoch.setter
     def epoch(self, epoch: int) -> None:
+        epoch = read_whole("epoch", epoch, least=0)
         self._ledger = Ledger(
             self._ledger.samples, epoch=epoch, shuffle=False, drop_last=self._ledger.drop_last, apart=self._ledger.apart
         )

@@ -57,15 +57,28 @@ def file_system(path: Paths, given: Any) -> tuple[Any, list[str]]:
         InvalidRequestError: there is no path, or no file system for it.
     """
     fs = arrow().fs
-    paths = [os.fspath(each) for each in ([path] if isinstance(path, str | os.PathLike) else path)]
-    if not paths:
-        raise InvalidRequestError("ParquetSource needs a path: pass a file, a folder, or a list of them.")
+    paths = _listed(path)
     if given is not None:
+        if not isinstance(given, fs.FileSystem) and not hasattr(given, "info"):
+            raise InvalidRequestError(f"filesystem={given!r:.80} is not a file system of pyarrow or fsspec.")
         return given if isinstance(given, fs.FileSystem) else fs.PyFileSystem(fs.FSSpecHandler(given)), paths
     found = [_of_url(fs, each) for each in paths]
     if any(system != found[0][0] for system, _ in found):
         raise InvalidRequestError("all paths of a ParquetSource must be of one file system: make one source of each.")
     return found[0][0], [within for _, within in found]
+
+
+def _listed(path: Any) -> list[str]:
+    given = [path] if isinstance(path, str | os.PathLike) else path
+    try:
+        listed = [os.fspath(each) for each in given]
+    except TypeError:
+        listed = []
+    if not listed or not all(isinstance(each, str) for each in listed):
+        raise InvalidRequestError(
+            f"ParquetSource needs a path: pass a file, a folder, or a list of them, not {path!r:.80}."
+        )
+    return listed
 
 
 def _of_url(fs: Any, path: str) -> tuple[Any, str]:

@@ -13,25 +13,29 @@ from farandole.parquet.row_groups import Columns, EpochReader, RowGroup, RowGrou
 from farandole.worker.collectives.objects import broadcast_object
 from farandole.worker.core.basics import session_if_any
 from farandole.worker.elastic.ledger import Share
+from farandole.worker.elastic.loader_arguments import read_whole
 
 
 class GroupedRows:
-    """Rows that are read in groups, for elastic loaders; a subclass defines how groups are read.
+    """Rows that are read in groups, for elastic loaders; a subclass sets `_rows`, and defines how groups are read.
 
     Args:
-        rows: the number of rows of each group.
         seed: the seed of the shuffled order, the same on all ranks.
         shuffle: whether rows have another order in each epoch.
         window: the number of groups whose rows are mixed.
+
+    Raises:
+        InvalidRequestError: the seed or the window is not valid.
     """
 
     farandole_apart = True
 
-    def __init__(self, rows: Sequence[int], seed: int, shuffle: bool, window: int) -> None:
-        if window < 1:
-            raise InvalidRequestError(f"a window must have at least 1 row group, not {window}.")
-        self._rows = rows
-        self._seed, self._shuffle, self._window = seed, shuffle, window
+    _rows: Sequence[int]
+    """The number of rows of each group."""
+
+    def __init__(self, seed: int, shuffle: bool, window: int) -> None:
+        self._seed, self._window = read_whole("seed", seed), read_whole("window", window, least=1)
+        self._shuffle = shuffle
         self._epoch = 0
         self._process = os.getpid()
         self._reader: EpochReader | None = None
@@ -114,13 +118,14 @@ class ParquetSource(GroupedRows):
         *,
         window: int = 2,
     ) -> None:
+        super().__init__(seed, shuffle, window)
         self._system, paths = file_system(path, filesystem)
         self._footers = _of_rank_0(self._system, paths)
-        self._columns = _chosen(columns, self._footers.columns)
+        self._columns = chosen_columns(columns, self._footers.columns)
         self._groups = [
             RowGroup(path, number, rows) for path, groups in self._footers.files for number, rows in enumerate(groups)
         ]
-        super().__init__([group.rows for group in self._groups], seed, shuffle, window)
+        self._rows = [group.rows for group in self._groups]
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -150,13 +155,25 @@ def _of_rank_0(system: Any, paths: Sequence[str]) -> Footers:
     return read
 
 
-def _chosen(columns: Sequence[str] | None, there: Sequence[str]) -> tuple[str, ...]:
-    chosen = tuple(there if columns is None else [columns] if isinstance(columns, str) else columns)
-    missing = [name for name in chosen if name not in there]
-    if missing or not chosen:
+def chosen_columns(columns: Sequence[str] | None, there: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns to read.
+
+    Args:
+        columns: their names, as the user gave them; None: all.
+        there: the names of the columns of the data.
+
+    Raises:
+        InvalidRequestError: there is no such column, or the names are not a list.
+    """
+    if columns is None:
+        return tuple(there)
+    if not isinstance(columns, str | Sequence):
+        raise InvalidRequestError(f"columns must be a list of names, but is {columns!r:.80}.")
+    chosen = (columns,) if isinstance(columns, str) else tuple(columns)
+    if missing := [name for name in chosen if name not in there]:
         raise InvalidRequestError(
-            f"the Parquet files have no column {', '.join(map(repr, missing))}: there are {', '.join(there)}."
-            if missing
-            else "ParquetSource was asked for no columns: omit columns= to read all."
+            f"the data have no column {', '.join(map(repr, missing))}: there are {', '.join(there)}."
         )
+    if not chosen:
+        raise InvalidRequestError("columns= is empty: omit it to read all columns.")
     return chosen

@@ -12,7 +12,7 @@ from typing import Any
 
 from farandole.errors import InvalidRequestError
 from farandole.parquet.row_groups import Columns
-from farandole.parquet.source import GroupedRows
+from farandole.parquet.source import GroupedRows, chosen_columns
 from farandole.ray.use_ray import use_ray
 
 # Seconds that a block may take to arrive, which Ray may have to compute again.
@@ -35,7 +35,7 @@ class DatasetSource(GroupedRows):
         window: the number of blocks whose rows are mixed.
 
     Raises:
-        ValueError: the dataset has no rows, or lacks a column.
+        ValueError: an argument is not valid, or the dataset has no rows.
 
     Example:
         >>> source = DatasetSource(ray.data.read_parquet("s3://bucket/train"), shuffle=True)  # doctest: +SKIP
@@ -51,18 +51,16 @@ class DatasetSource(GroupedRows):
         *,
         window: int = 2,
     ) -> None:
+        super().__init__(seed, shuffle, window)
+        if not hasattr(dataset, "materialize"):
+            raise InvalidRequestError(f"dataset must be a dataset of ray.data, but is {dataset!r:.80}.")
         self._kept = dataset.materialize()
         blocks = [entry for bundle in self._kept.iter_internal_ref_bundles() for entry in bundle.blocks]
         # Older versions of Ray describe a block by a pair.
         described = [(block.ref, block.metadata) if hasattr(block, "ref") else block for block in blocks]
         self._blocks = [reference for reference, _ in described]
-        there = self._kept.columns() or []
-        self._columns = list(there if columns is None else columns)
-        if missing := [name for name in self._columns if name not in there]:
-            raise InvalidRequestError(
-                f"the dataset has no column {', '.join(map(repr, missing))}: there are {', '.join(there)}."
-            )
-        super().__init__([metadata.num_rows for _, metadata in described], seed, shuffle, window)
+        self._columns = list(chosen_columns(columns, self._kept.columns() or []))
+        self._rows = [metadata.num_rows for _, metadata in described]
         if not len(self):
             raise InvalidRequestError("the dataset has no rows.")
 

@@ -20,6 +20,7 @@ from farandole.torch.parameters import BROADCAST_ADVICE, parameters_digest
 from farandole.torch.step_count import count_step
 from farandole.torch.tensor_gradients import GradientReducer, TensorGradients
 from farandole.worker.collectives.compressed import check_compressible
+from farandole.worker.collectives.compression import check_compression
 from farandole.worker.core.basics import current
 from farandole.worker.core.dtype import OPS, Adasum, Average, Sum
 from farandole.worker.core.group import ProcessSet, global_process_set
@@ -255,6 +256,7 @@ def DistributedOptimizer(
         raise InvalidRequestError(f"op must be one of Average, Sum, Adasum, Min, Max and Product, not {op!r}.")
     if gradient_predivide_factor != 1.0 and op != Average:
         raise InvalidRequestError("gradient_predivide_factor not supported with op != Average")
+    check_compression(compression)
     if isinstance(compression, (Recipe, Feedback)):
         check_compressible(op)
     _check_passes(backward_passes_per_step)

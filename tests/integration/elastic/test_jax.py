@@ -191,6 +191,9 @@ def test_wrong_loops_are_refused_with_a_clear_error(nursery: Nursery) -> None:
         ranged = hvd.elastic.ElasticLoader(Ranges(), batch_size=2)
         assert ranged.next(2, 1).data["x"].tolist() == [2, 3]
         expect(lambda: hvd.elastic.ElasticLoader(Ranges(), batch_size=2, shuffle=True))
+        expect(lambda: hvd.elastic.ElasticLoader(np.ones(3), batch_size=2, seed=1.5))
+        expect(lambda: hvd.elastic.ElasticLoader(3, load="rows", batch_size=2))
+        expect(lambda: hvd.distributed_grad(jnp.sum, compression="fp16"))
         loop = hvd.elastic.steps(loader, state=hvd.elastic.TrainState(w=jnp.ones(2)))
         expect(lambda: list(loop))
         remembering = hvd.distributed(optax.sgd(1.0), compression=hvd.Compression.int8)
@@ -205,6 +208,7 @@ def test_wrong_loops_are_refused_with_a_clear_error(nursery: Nursery) -> None:
         said,
         (
             *("TrainState(params=...)", "ElasticLoader(...)", "as many rows", "read in its own order"),
+            *("seed must be a whole number", "load must be a function", "compression must be one of"),
             *("reduced no gradients", "another compression"),
         ),
         strict=True,

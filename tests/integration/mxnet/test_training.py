@@ -211,6 +211,7 @@ def test_wrong_optimizers_are_told(world: World) -> None:
             lambda: hvd.DistributedOptimizer(optimizer),
             lambda: hvd.DistributedOptimizer(mx.optimizer.create("sgd"), num_groups=-1),
             lambda: hvd.DistributedOptimizer(mx.optimizer.create("sgd"), gradient_predivide_factor=0),
+            lambda: hvd.DistributedOptimizer(mx.optimizer.create("sgd"), compression="fp16"),
         ):
             try:
                 wrong()
@@ -226,12 +227,13 @@ def test_wrong_optimizers_are_told(world: World) -> None:
         return told
 
     for told in world.run(body):
-        assert len(told) == 5
+        assert len(told) == 6
         assert "wraps an mx.optimizer.Optimizer, not a str" in told[0]
         assert "is a DistributedOptimizer already" in told[1]
         assert "num_groups must be a whole number, 0 or more, not -1" in told[2]
         assert "gradient_predivide_factor must be a number above 0, not 0" in told[3]
-        assert "takes the plain optimizer out" in told[4]
+        assert "compression must be one of hvd.Compression" in told[4]
+        assert "takes the plain optimizer out" in told[5]
 
 
 # --- parameters --------------------------------------------------------------------------------------------------

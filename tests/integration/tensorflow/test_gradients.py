@@ -260,6 +260,8 @@ def wrong_tapes(hvd: Any) -> list[str]:
         lambda: hvd.DistributedOptimizer(tf.compat.v1.train.AdamOptimizer(), backward_passes_per_step=2),
         lambda: hvd.DistributedOptimizer(hvd.DistributedOptimizer(tf.compat.v1.train.AdamOptimizer())),
         lambda: hvd.DistributedOptimizer("sgd"),
+        lambda: hvd.DistributedGradientTape(tape, compression="fp16"),
+        lambda: hvd.DistributedOptimizer(keras.optimizers.SGD(), compression="fp16"),
     ):
         try:
             make()
@@ -278,6 +280,7 @@ def test_wrong_tapes_and_optimizers_are_refused(world: World) -> None:
         "backward_passes_per_step > 1 is not yet supported",
         "a DistributedOptimizer already",
         "expected an optimizer of Keras",
+        *["compression must be one of hvd.Compression, such as hvd.Compression.fp16, not 'fp16'"] * 2,
     )
     for said in run(world, wrong_tapes):
         assert len(said) == len(expected)

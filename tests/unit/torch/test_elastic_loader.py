@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from loader_datasets import KINDS, Numbers, Ranged, Stream, Training, numbers, rest_of_epoch, step
@@ -268,6 +269,14 @@ def test_a_ledger_of_another_dataset_is_refused() -> None:
         (Ranged(3), {"batch_size": 1, "shuffle": True}, "Ranged is read in its own order and cannot be shuffled"),
         (iter([1, 2]), {"batch_size": 1}, "list_iterator cannot be read more than once"),
         (5, {"batch_size": 1}, "int cannot be read more than once"),
+        (Numbers(3), {"batch_size": 1, "seed": "7"}, "seed must be a whole number, but is '7'"),
+        (Numbers(3), {"batch_size": 1, "seed": 1.5}, r"seed must be a whole number, but is 1\.5"),
+        (Numbers(3), {"batch_size": 1, "num_workers": "2"}, "num_workers must be a whole number from 0 up, but is '2'"),
+        (Numbers(3), {"batch_size": 1, "num_workers": 1.0}, r"num_workers must be a whole number .*, but is 1\.0"),
+        (Numbers(3), {"batch_size": 1, "num_workers": 1, "prefetch_factor": 0}, "prefetch_factor must be .* from 1 up"),
+        (Numbers(3), {"batch_size": 1, "collate_fn": "list"}, "collate_fn must be a function, but is 'list'"),
+        (Numbers(3), {"batch_size": 1, "worker_init_fn": 5}, "worker_init_fn must be a function, but is 5"),
+        (Numbers(3), {"batches": 4}, r"batches must be an object with counts\(world_size\), but is 4"),
     ],
 )
 def test_datasets_and_options_that_cannot_be_used_are_refused(
@@ -275,6 +284,11 @@ def test_datasets_and_options_that_cannot_be_used_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         ElasticLoader(dataset, **arguments)
+
+
+def test_a_seed_of_numpy_is_the_same_as_one_of_python() -> None:
+    one, other = (ElasticLoader(Numbers(10), batch_size=2, seed=seed) for seed in (3, np.int64(3)))
+    assert rest_of_epoch(one) == rest_of_epoch(other)
 
 
 def test_a_dataset_without_a_length_is_refused() -> None:

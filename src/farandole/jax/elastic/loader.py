@@ -11,6 +11,7 @@ import numpy as np
 from farandole.errors import InvalidRequestError
 from farandole.numpy.elastic.loader import IndexLoader, number_of_samples
 from farandole.worker.elastic.batches import BatchPolicy
+from farandole.worker.elastic.loader_arguments import check_function
 from farandole.worker.elastic.ranges import is_ranged
 
 
@@ -51,6 +52,7 @@ class ElasticLoader(IndexLoader):
         drop_last: bool = False,
         load: Callable[[Any], Any] | None = None,
     ) -> None:
+        check_function("load", load)
         ranged = source if load is None and is_ranged(source) else None
         if ranged is not None:
             samples = len(source)

@@ -16,6 +16,7 @@ import numpy as np
 from farandole.errors import InvalidRequestError
 from farandole.worker.elastic.batches import BatchPolicy, chosen_batches
 from farandole.worker.elastic.ledger import Ledger, Share
+from farandole.worker.elastic.loader_arguments import read_whole
 from farandole.worker.elastic.ranges import RangeReader, reads_apart, refusal_to_shuffle
 
 Place = tuple[Ledger, tuple[int, ...], int]
@@ -63,6 +64,7 @@ class IndexLoader(ABC):
         self._samples = samples
         self._ranges = None if ranged is None else RangeReader(ranged)
         shuffle = ranged is None if shuffle is None else shuffle
+        seed = read_whole("seed", seed)
         self._ledger = Ledger(samples, seed, shuffle=shuffle, drop_last=drop_last, apart=reads_apart(ranged))
         self._current: tuple[Place, Batch] | None = None
         """The place of the current step, and its batch."""

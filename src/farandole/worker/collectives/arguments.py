@@ -13,7 +13,7 @@ from reprlib import repr
 from typing import Any
 
 from farandole.errors import InvalidRequestError
-from farandole.worker.collectives.compression import Feedback, Recipe
+from farandole.worker.collectives.compression import is_compression
 from farandole.worker.core.group import check_process_set
 
 CONFUSED = (TypeError, AttributeError, struct.error)
@@ -120,7 +120,7 @@ _EXPECTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "prescale_factor": (_can(factor), "a number"),
     "postscale_factor": (_can(factor), "a number"),
     "compression": (
-        lambda value: hasattr(value, "compress") or isinstance(value, (Recipe, Feedback)),
+        is_compression,
         "one of hvd.Compression, such as hvd.Compression.fp16",
     ),
 }

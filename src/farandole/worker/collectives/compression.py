@@ -125,6 +125,23 @@ class PowerSGD(Recipe):
             raise InvalidRequestError(f"the rank of PowerSGD must be a whole number above 0, not {self.rank!r}.")
 
 
+def is_compression(value: Any) -> bool:
+    """Return whether a value can be passed as `compression=`."""
+    return hasattr(value, "compress") or isinstance(value, (Recipe, Feedback))
+
+
+def check_compression(value: Any) -> None:
+    """Refuse what is not a compression. A rank that is alone would never use it, and not notice.
+
+    Raises:
+        InvalidRequestError: it is not.
+    """
+    if not is_compression(value):
+        raise InvalidRequestError(
+            f"compression must be one of hvd.Compression, such as hvd.Compression.fp16, not {value!r:.80}."
+        )
+
+
 NO_POWERSGD = (
     "PowerSGD is for farandole.torch only: what all ranks compute from the sums has to have the same bits on every "
     "processor, which the products of other frameworks do not promise. Use Compression.int8 or Compression.topk(...)."

@@ -90,7 +90,7 @@ def chosen_batches(batch_size: int | None, global_batch_size: int | None, batche
         batches: a policy.
 
     Raises:
-        InvalidRequestError: none of them was given, or more than one.
+        InvalidRequestError: none of them was given, or more than one; or `batches` is not a policy.
     """
     if [batch_size, global_batch_size, batches].count(None) != 2:
         raise InvalidRequestError(
@@ -101,7 +101,8 @@ def chosen_batches(batch_size: int | None, global_batch_size: int | None, batche
         return ConstantWorkerBatch(batch_size)
     if global_batch_size is not None:
         return ConstantGlobalBatch(global_batch_size)
-    assert batches is not None
+    if batches is None or not hasattr(batches, "counts"):
+        raise InvalidRequestError(f"batches must be an object with counts(world_size), but is {batches!r:.80}.")
     return batches
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from farandole.errors import InvalidRequestError
-from farandole.worker.collectives.compression import NoneCompressor
+from farandole.worker.collectives.compression import NoneCompressor, check_compression
 from farandole.worker.core.basics import current, has_step_loop
 from farandole.worker.core.dtype import Adasum, Average, Sum
 from farandole.worker.core.group import ProcessSet
@@ -83,6 +83,8 @@ def checked(
     current().group_of(process_set, what)
     if op not in (Average, Sum, Adasum):
         raise InvalidRequestError(f"op currently only supports Average, Sum and Adasum, not {op!r}.")
+    compression = NoneCompressor if compression is None else compression
+    check_compression(compression)
     if gradient_predivide_factor != 1.0 and op != Average:
         raise InvalidRequestError("gradient_predivide_factor not supported with op != Average")
     if not isinstance(backward_passes_per_step, int) or backward_passes_per_step < 1:
@@ -103,7 +105,7 @@ def checked(
         )
     return WrapperOptions(
         op=op,
-        compression=NoneCompressor if compression is None else compression,
+        compression=compression,
         sparse_as_dense=sparse_as_dense,
         predivide=float(gradient_predivide_factor),
         groups=_groups(groups),
