@@ -145,6 +145,16 @@ def test_rows_and_columns_stay_and_outputs_have_their_labels_types(frame: Any, t
     assert [row.y__output for row in after.collect()] == pytest.approx(expected.flatten().tolist(), abs=1e-5)
     with pytest.raises(ValueError, match="has a column 'y__output' already"):
         model.transform(after)
+    with pytest.raises(ValueError, match="has no column 'b': it has a"):
+        model.transform(frame.select("a"))
+    for wrong, why in (
+        ({"output_cols": ["one", "two"]}, "the model has 1 output, but there are names for 2"),
+        ({"output_cols": "one"}, "output_cols='one' is not a list of columns"),
+        ({"batch_size": 0}, "batch_size=0 is not a number of rows"),
+        ({"input_shapes": [[-1]]}, "input_shapes has 1 shape, but feature_cols has 2 names"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            model.copy({model.getParam(name): value for name, value in wrong.items()}).transform(frame)
     assert model.setOutputCols(["other"]).transform(after).columns[-1] == "other"
 
 
@@ -223,9 +233,11 @@ def test_what_does_not_fit_is_refused(frame: Any, tmp_path: Path) -> None:
         ({"loss_weights": [1, 2]}, "1 labels, 1 losses and 2 weights"),
         ({"loss": None}, "either loss= or loss_constructors="),
         ({"loss": "mse"}, "loss 'mse' is not a function: give one of PyTorch"),
-        ({"label_cols": "y"}, r"label_cols='y' is not a list of columns: give \['y'\]"),
-        ({"model": Line}, "needs model=: an object of a subclass of torch.nn.Module"),
-        ({"optimizer": torch.optim.SGD}, "needs optimizer=: one of torch.optim, for the model's parameters"),
+        ({"label_cols": "y"}, r"label_cols='y' is not a list of columns, such as"),
+        ({"model": Line}, "model=.* is not an object of a subclass of torch.nn.Module"),
+        ({"optimizer": torch.optim.SGD}, "optimizer=.* is not one of torch.optim"),
+        ({"optimizer": None}, "needs optimizer=: the optimizer, with"),
+        ({"optimizer": torch.optim.SGD(Line().parameters(), lr=0.1)}, "the optimizer has parameters of another model"),
         ({"num_proc": 2, "backend": Here()}, "either backend or num_proc"),
         ({"epochs": 0}, "epochs=0 is not a number of epochs"),
         ({"epochs": -1}, "epochs=-1 is not a number of epochs"),
@@ -237,9 +249,30 @@ def test_what_does_not_fit_is_refused(frame: Any, tmp_path: Path) -> None:
         ({"label_cols": ["texts"]}, "column 'texts' has values of type array<string>"),
         ({"sample_weight_col": "price"}, r"column 'price' has values of type decimal\(3,2\)"),
         ({"validation": [0.1]}, r"validation=\[0.1\] is not a fraction below 1, nor a column"),
-        ({"store": "/shared"}, r"store='/shared' is not a Store: give Store.create\('/shared'\)"),
+        ({"store": "/shared"}, r"store='/shared' is not a Store, such as Store.create"),
         ({"metrics": ["mae"]}, "metric 'mae' is not a function: give one of PyTorch"),
         ({"metrics": F.l1_loss}, "metrics=<function l1_loss.* is not a list of functions"),
+        ({"metrics": [[F.l1_loss, F.mse_loss]]}, "a group of metrics has 2 functions, but there are 1 labels"),
+        ({"backend": "spark"}, "backend='spark' is not a Backend, such as"),
+        ({"feature_cols": {"a", "b"}}, "feature_cols={.* is not a list of columns"),
+        ({"feature_cols": [["a", "b"]]}, r"feature_cols=\[\['a', 'b'\]\] is not a list of columns"),
+        ({"sample_weight_col": ["a"]}, r"sample_weight_col=\['a'\] is not the name of a column"),
+        ({"gradient_compression": "fp16"}, "gradient_compression='fp16' is not one of hvd.Compression, such as"),
+        ({"run_id": "../x"}, "run_id='../x' is not a name: give text without /"),
+        ({"run_id": 7}, "run_id=7 is not a name"),
+        ({"shuffle": "no"}, "shuffle='no' is not True or False"),
+        ({"use_gpu": "no"}, "use_gpu='no' is not True or False"),
+        ({"random_seed": "x"}, "random_seed='x' is not an integer"),
+        ({"verbose": "x"}, "verbose='x' is not 0, 1 or 2"),
+        ({"loss_weights": 0.5}, "loss_weights=0.5 is not a list of numbers"),
+        ({"loss": None, "loss_constructors": ["mse"]}, "loss_constructors has 'mse', which is not a function"),
+        ({"train_minibatch_fn": "step"}, "train_minibatch_fn='step' is not a function"),
+        ({"input_shapes": [2]}, r"input_shapes=\[2\] is not a list of shapes, one for each column"),
+        ({"input_shapes": [[-1, 1], [4, 1]]}, "input_shapes=.* is not a list of shapes"),
+        ({"label_shapes": [[-1, 0]]}, "label_shapes=.* is not a list of shapes"),
+        ({"input_shapes": [[-1, 1]]}, "input_shapes has 1 shape, but feature_cols has 2 names"),
+        ({"input_shapes": [[-1], [-1, 3]]}, r"\[-1, 3\] for the column 'b', which is 3 numbers .* its rows have 1"),
+        ({"label_shapes": [[-1, 2]]}, r"label_shapes has \[-1, 2\] for the column 'y'"),
         ({"validation": "never"}, "rows for validation cannot be used: .* have no rows"),
     ):
         with pytest.raises(ValueError, match=why):
@@ -249,6 +282,8 @@ def test_what_does_not_fit_is_refused(frame: Any, tmp_path: Path) -> None:
             made.fit(unfit)
     with pytest.raises(ValueError, match=r"rows for training cannot be used: .* have no rows"):
         estimator(tmp_path, backend=Never()).fit(frame.limit(0))
+    with pytest.raises(ValueError, match="a dict is not a DataFrame of Spark"):
+        estimator(tmp_path, backend=Never()).fit({"a": [1.0]})
     with pytest.raises(TypeError, match="TorchEstimator has no parameter 'feature_columns': there are"):
         TorchEstimator(feature_columns=["a"])
     with pytest.warns(UserWarning, match="reader_pool_type does nothing here: rows are read by"):
@@ -385,7 +420,13 @@ def keras_estimator(folder: Path, **parameters: Any) -> Any:
     from farandole.spark.keras import KerasEstimator
 
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    usual = {"model": model, "optimizer": "sgd", "loss": "mse", "feature_cols": ["a"], "label_cols": ["y"]}
+    usual = {
+        "model": model,
+        "optimizer": keras.optimizers.SGD(),
+        "loss": "mse",
+        "feature_cols": ["a"],
+        "label_cols": ["y"],
+    }
     return KerasEstimator(**{"store": Store.create(str(folder)), **usual, **parameters})
 
 
@@ -434,10 +475,49 @@ def test_only_inputs_of_keras_may_be_texts(frame: Any, tmp_path: Path) -> None:
 
 
 def test_other_modules_are_not_lightnings(frame: Any, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"Linear is not a LightningModule: farandole\.spark\.torch\.TorchEstimator"):
+    with pytest.raises(ValueError, match=r"Linear\(.* is not a LightningModule: farandole\.spark\.torch"):
         lightning_estimator(tmp_path, model=torch.nn.Linear(2, 1), backend=Here()).fit(frame)
     with pytest.warns(UserWarning, match="optimizer does nothing here: the LightningModule has its own"):
         lightning_estimator(tmp_path, optimizer=torch.optim.SGD([torch.zeros(1)], lr=0.1))
+
+
+@lightning_warns
+@pytest.mark.parametrize(
+    ("parameters", "why"),
+    [
+        ({"callbacks": [print]}, "callbacks=.* is not a list of Lightning's callbacks"),
+        ({"logger": "runs"}, "logger='runs' is not a logger of Lightning"),
+        ({"log_every_n_steps": "5"}, "log_every_n_steps='5' is not a number of steps"),
+        ({"trainer_args": {"max_epoch": 5}}, "trainer_args=.* is not a dict of arguments of lightning.Trainer"),
+        ({"input_shapes": [[-1, 2], [-1]]}, r"\[-1, 2\] for the column 'a'"),
+        ({"gradient_compression": "fp16"}, "gradient_compression='fp16' is not one of"),
+    ],
+)
+def test_what_lightning_cannot_use_is_refused(frame: Any, tmp_path: Path, parameters: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        lightning_estimator(tmp_path, backend=Never(), **parameters).fit(frame)
+
+
+@keras_warns
+def test_what_keras_cannot_use_is_refused(frame: Any, tmp_path: Path) -> None:
+    for parameters, why in (
+        ({"model": torch.nn.Linear(1, 1)}, "model=Linear.* is not a model of Keras 3, such as"),
+        ({"optimizer": "sgd"}, "optimizer='sgd' is not an optimizer of Keras 3, such as"),
+        ({"optimizer": None}, "needs optimizer=, or a model that has been compiled"),
+        ({"loss": None}, "KerasEstimator needs loss="),
+        ({"loss": "msee"}, "loss='msee' is not a loss of Keras"),
+        ({"metrics": ["accuracy", "maee"]}, "metrics=.* is not a list or dict of metrics of Keras"),
+        ({"callbacks": print}, "callbacks=.* is not a list of callbacks of Keras"),
+        ({"custom_objects": [Line]}, "custom_objects=.* is not a dict"),
+        ({"backend_env": ["secret"]}, "backend_env is a list, not a mapping"),
+        ({"gradient_compression": "fp16"}, "gradient_compression='fp16' is not one of"),
+        ({"run_id": ".."}, "run_id='..' is not a name"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            keras_estimator(tmp_path, backend=Never(), **parameters).fit(frame)
+    metrics = ["accuracy", "mae"]
+    with pytest.raises(AssertionError, match="the training was started"):
+        keras_estimator(tmp_path, backend=Never(), metrics=metrics).fit(frame)
 
 
 def test_data_are_prepared_once_for_several_trainings(frame: Any, tmp_path: Path) -> None:
@@ -448,5 +528,14 @@ def test_data_are_prepared_once_for_several_trainings(frame: Any, tmp_path: Path
     assert not list(tmp_path.glob("intermediate*"))
     with pytest.raises(ValueError, match="label_columns= is empty"), prepare_data(1, Store.create("/x"), frame, []):
         pass
+    for wrong, why in (
+        ({"label_columns": "y"}, "label_columns='y' is not a list of columns"),
+        ({"num_processes": 1.5}, "num_processes=1.5 is not a number of workers"),
+        ({"store": "/x"}, "store='/x' is not a Store"),
+        ({"df": [1]}, "a list is not a DataFrame of Spark"),
+    ):
+        given = {"num_processes": 1, "store": Store.create("/x"), "df": frame, "label_columns": ["y"]}
+        with pytest.raises(ValueError, match=why), prepare_data(**{**given, **wrong}):
+            pass
     with pytest.raises(ValueError, match="has no column 'z'"), prepare_data(1, Store.create("/x"), frame, ["z"]):
         pass

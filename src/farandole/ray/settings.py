@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from farandole.control.launcher.arguments import read_number
+from farandole.control.launcher.arguments import check_path, read_number
 from farandole.errors import SpecError
 
 
@@ -16,7 +16,7 @@ class RaySettings:
     """Settings of a `RayExecutor`. The settings for ssh and the key have no effect: Ray starts the workers.
 
     Raises:
-        SpecError: a time is not a number, or `nics` is a text instead of a list of texts.
+        SpecError: a value is not valid.
     """
 
     timeout_s: float = 300.0
@@ -48,11 +48,33 @@ class RaySettings:
         if isinstance(self.nics, str):
             raise SpecError(f"nics={self.nics!r} is text", f"give a list of network interfaces: nics=[{self.nics!r}]")
         if self.nics is not None:
-            self.nics = list(self.nics)  # It is read by each worker.
+            self.nics = _read_names(self.nics)  # It is read by each worker.
+        if self.discovery is not None and not hasattr(self.discovery, "find_available_hosts_and_slots"):
+            raise SpecError(
+                f"discovery={self.discovery!r:.80} cannot find hosts",
+                "give an object with find_available_hosts_and_slots(), which returns slots by the names of hosts",
+            )
+
+
+def _read_names(given: Any) -> list[str]:
+    names = list(given) if isinstance(given, Iterable) else None
+    if names is None or not all(isinstance(name, str) for name in names):
+        raise SpecError(
+            f"nics={given!r:.80} is not a list of network interfaces", "give their names, for example nics=['eth0']"
+        )
+    return names
 
 
 def write_identity_file(path: str | None, text: str | None) -> None:
-    """Write a private key where Horovod's users expect it, unless the file exists."""
+    """Write a private key where Horovod's users expect it, unless the file exists.
+
+    Raises:
+        SpecError: the path is not a path, or the key is not text.
+    """
+    check_path("ssh_identity_file", path)
+    if text is not None and not isinstance(text, str):
+        # It is a secret.
+        raise SpecError(f"ssh_str is a {type(text).__name__}, not text", "give the private key, or omit it")
     if path and text and not os.path.exists(path):
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(text)

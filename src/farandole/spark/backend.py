@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from farandole.control.launcher.arguments import read_count
+from farandole.errors import SpecError
+from farandole.spark.driver import read_environment
 from farandole.spark.fixed import run
 from farandole.spark.growing import run_elastic
 from farandole.spark.use_spark import active_context
@@ -34,6 +37,22 @@ class Backend(ABC):
         """Return the number of workers; for an elastic job, the initial one."""
 
 
+def _read_limits(given: Any) -> tuple[int, int]:
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise SpecError(f"elastic={given!r:.80} is not a pair of numbers", "give (least, most) workers: elastic=(2, 8)")
+    least, most = (read_count("elastic", each) for each in given)
+    if least > most:
+        raise SpecError(f"elastic={given!r} has more workers at least than at most", "give (least, most) workers")
+    return least, most
+
+
+def _check_options(given: Mapping[str, Any], function: Callable[..., Any]) -> None:
+    parameters = inspect.signature(function).parameters.values()
+    known = {each.name for each in parameters if each.kind is each.KEYWORD_ONLY} - {"env"}
+    if unknown := [name for name in given if name not in known]:
+        raise TypeError(f"SparkBackend has no option {unknown[0]!r}: there are {', '.join(sorted(known))}")
+
+
 class SparkBackend(Backend):
     """Runs the function in tasks of Spark.
 
@@ -44,7 +63,8 @@ class SparkBackend(Backend):
         options: other arguments of `farandole.spark.run` or `run_elastic`.
 
     Raises:
-        SpecError: `num_proc` is not an integer above 0.
+        SpecError: an argument is not valid.
+        TypeError: there is no such option.
     """
 
     def __init__(
@@ -55,8 +75,9 @@ class SparkBackend(Backend):
         **options: Any,
     ) -> None:
         self._size = None if num_proc is None else read_count("num_proc", num_proc)
-        self._env = env
-        self._elastic = elastic
+        self._env = None if env is None else read_environment(env)
+        self._elastic = None if elastic is None else _read_limits(elastic)
+        _check_options(options, run if elastic is None else run_elastic)
         self._options = options
 
     def run(

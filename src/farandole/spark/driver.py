@@ -96,11 +96,18 @@ class Options:
         check_text("executable", executable, "/usr/bin/python3")
         for name, stream in (("stdout", stdout), ("stderr", stderr)):
             check_stream(name, stream)
+        if not isinstance(verbose, int):
+            raise SpecError(f"verbose={verbose!r:.80} is not a level", "give 0, 1 or 2")
         command = call_command(executable)
-        return cls(seconds, _read_variables(env), stdout, stderr, verbose, timestamps, command, _read_ports(ports))
+        return cls(seconds, read_environment(env), stdout, stderr, verbose, timestamps, command, _read_ports(ports))
 
 
-def _read_variables(given: Any) -> dict[str, str | None]:
+def read_environment(given: Any) -> dict[str, str | None]:
+    """Return variables for workers; None as a value removes one.
+
+    Raises:
+        SpecError: no process can have such variables.
+    """
     if not isinstance(given, Mapping):
         return {**read_variables("env", given)}
     kept = {name: value for name, value in given.items() if value is not None}

@@ -7,12 +7,13 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 from farandole.base.display.wording import count
 from farandole.base.installed import not_installed
-from farandole.control.launcher.arguments import read_count
 from farandole.errors import InvalidRequestError
+from farandole.spark import checks
 from farandole.spark.backend import Backend, SparkBackend
 from farandole.spark.store import Store
 
@@ -23,7 +24,7 @@ try:
     from pyspark.sql.types import ArrayType, DoubleType, IntegralType, StructField, StructType
 
     from farandole.spark.parameters import Declared
-    from farandole.spark.preparation import Rows, as_array, check_values, written
+    from farandole.spark.preparation import Rows, as_array, check_columns, check_values, written
 except ModuleNotFoundError as error:
     raise not_installed("farandole.spark", error, "spark") from error
 
@@ -58,7 +59,6 @@ PARAMETERS: Mapping[str, Any] = {
     "gradient_compression": (None, "the form in which gradients travel"),
     "verbose": (1, "0: the training prints nothing"),
 }
-_COUNTED = {"epochs": "epochs", "batch_size": "rows", "val_batch_size": "rows", "partitions_per_process": "files"}
 UNUSED = {
     "callbacks": "write your own training function for farandole.spark.run",
     "shuffle_buffer_size": "rows are mixed within windows of row groups",
@@ -86,6 +86,8 @@ class BaseEstimator(Declared, Estimator):
     PARAMETERS: ClassVar[Mapping[str, Any]] = PARAMETERS
     UNUSED: ClassVar[Mapping[str, Any]] = UNUSED
     NOT_SAVED = ("backend", "store")
+    CHECKS: ClassVar[Mapping[str, checks.Check]] = checks.OF_ESTIMATORS
+    REQUIRED: ClassVar[tuple[str, ...]] = ("store", "model", *OF_DATA)
     RUNS: ClassVar[str] = "run"
     EACH_NEEDS_A_ROW: ClassVar[bool] = True
     """Whether a worker cannot take part in a step without rows."""
@@ -104,35 +106,35 @@ class BaseEstimator(Declared, Estimator):
             JobFailed: the training failed.
         """
         stage = self.copy(params) if params else self
-        store = stage._store()
+        stage._check()
+        store: Store = stage.value("store")
         val = store.get_val_data_path(dataset_idx)
         rows = Rows(store.get_train_data_path(dataset_idx), val if store.is_parquet_dataset(val) else None)
         return stage._train(rows, {})
 
     def _fit(self, dataset: Any) -> Any:
-        store, size = self._store(), self._backend().num_processes()
+        self._check()
+        size = self._backend().num_processes()
         # A column may be an input and a label, as of an autoencoder.
         columns = list(dict.fromkeys([*self._columns(), *filter(None, [self.value("sample_weight_col")])]))
+        check_columns(dataset, columns)
         types = {field.name: field.dataType for field in dataset.schema.fields}
         for name in columns:
-            check_values(name, types.get(name), self.TAKES_TEXTS and name in self.value("feature_cols"))
-        files, validation = size * self.value("partitions_per_process"), self.value("validation")
-        with written(dataset, store, columns, files, validation, self.value("random_seed") or 0) as (_, rows):
+            check_values(name, types[name], self.TAKES_TEXTS and name in self.value("feature_cols"))
+        files, seed = size * self.value("partitions_per_process"), self.value("random_seed") or 0
+        with written(dataset, self.value("store"), columns, files, self.value("validation"), seed) as (_, rows):
             return self._train(rows, types)
 
-    def _store(self) -> Store:
-        for name in ("store", "model", *OF_DATA):
-            if not self.value(name):
+    def _check(self) -> None:
+        """Check the parameters.
+
+        Raises:
+            InvalidRequestError: one is missing or not valid.
+        """
+        for name in self.REQUIRED:
+            if (value := self.value(name)) is None or (isinstance(value, Sequence) and not value):
                 raise InvalidRequestError(f"{type(self).__name__} needs {name}=: {self.getParam(name).doc}.")
-        if not isinstance(store := self.value("store"), Store):
-            raise InvalidRequestError(f"store={store!r} is not a Store: give Store.create({store!r}).")
-        for name in OF_DATA:
-            if isinstance(given := self.value(name), str):
-                raise InvalidRequestError(f"{name}={given!r} is not a list of columns: give [{given!r}].")
-        for name, what in _COUNTED.items():
-            if (given := self.value(name)) != self.PARAMETERS[name][0]:
-                read_count(name, given, what)
-        return store
+        checks.check_parameters(self, self.CHECKS)
 
     def _columns(self) -> list[str]:
         return [*self.value("feature_cols"), *self.value("label_cols")]
@@ -163,7 +165,7 @@ class BaseEstimator(Declared, Estimator):
                 store.remove(store.get_run_path(run))
 
     def _check_rows(self, rows: Rows, workers: int) -> None:
-        """Check that there are enough rows, of which only the files' footers are read."""
+        """Check that there are enough rows, and that they fit the shapes that the user has set."""
         for what, path in (("training", rows.train), ("validation", rows.val)):
             if path is None:
                 continue
@@ -176,6 +178,7 @@ class BaseEstimator(Declared, Estimator):
                     f"the {what} has {count(found, 'row')}, but each of {workers} workers needs at least one: give "
                     "more rows, or a smaller num_proc."
                 )
+        checks.check_shapes(self, partial(self.value("store").source, rows.train))
 
     def _common(self, rows: Rows, run: str, trained: bytes) -> dict[str, Any]:
         """Return the fields of a `Task`."""
@@ -237,6 +240,7 @@ class BaseModel(Declared, Model):
     """A trained model, which adds its outputs to DataFrames. It runs on the CPU."""
 
     PARAMETERS: ClassVar[Mapping[str, Any]] = OF_MODELS
+    CHECKS: ClassVar[Mapping[str, checks.Check]] = checks.OF_MODELS
 
     def setFeatureColumns(self, columns: list[str]) -> Any:
         """Set the columns of the inputs."""
@@ -259,18 +263,25 @@ class BaseModel(Declared, Model):
         return self.value("output_cols") or [f"{label}__output" for label in self.value("label_cols")]
 
     def _transform(self, dataset: Any) -> Any:
-        outputs, size = self.getOutputCols(), read_count("batch_size", self.value("batch_size"), "rows")
+        checks.check_parameters(self, self.CHECKS)
+        outputs, sizes = self.getOutputCols(), self._sizes()
+        if len(outputs) != len(sizes):
+            raise InvalidRequestError(
+                f"the model has {count(len(sizes), 'output')}, but there are names for {len(outputs)}: {outputs}. Give "
+                "one for each by setOutputCols."
+            )
+        check_columns(dataset, self.value("feature_cols"))
         if taken := [name for name in outputs if name in dataset.columns]:
             raise InvalidRequestError(
                 f"the DataFrame has a column {taken[0]!r} already: choose others by setOutputCols."
             )
         inputs = {name: f"__farandole_input_{at}" for at, name in enumerate(self.value("feature_cols"))}
-        types = [DoubleType() if size is None else ArrayType(DoubleType(), False) for size in self._sizes()]
+        types = [DoubleType() if size is None else ArrayType(DoubleType(), False) for size in sizes]
         added = [StructField(name, kind) for name, kind in zip(outputs, types, strict=True)]
         prepared = dataset.select(
             "*", *[as_array(dataset.schema[name]).alias(temporary) for name, temporary in inputs.items()]
         )
-        predict = Prediction(self._predictor(), tuple(inputs.values()), outputs, size)
+        predict = Prediction(self._predictor(), tuple(inputs.values()), outputs, self.value("batch_size"))
         schema = StructType([*dataset.schema.fields, *added])
         predicted = prepared.mapInArrow(predict, schema)
         return predicted.select(*dataset.columns, *[self._typed(at, name) for at, name in enumerate(outputs)])

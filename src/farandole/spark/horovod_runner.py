@@ -22,7 +22,7 @@ class HorovodRunner:
         driver_log_verbosity: "all" to print the workers' output; "log_callback_only" to omit it.
 
     Raises:
-        SpecError: `driver_log_verbosity` has another value.
+        SpecError: an argument is not valid.
 
     Example:
         >>> HorovodRunner(np=2).run(train, learning_rate=0.01)  # doctest: +SKIP
@@ -33,6 +33,8 @@ class HorovodRunner:
             raise SpecError(
                 f"driver_log_verbosity={driver_log_verbosity!r} is not valid", f"choose from {', '.join(_VERBOSITIES)}"
             )
+        if not isinstance(np, int):
+            raise SpecError(f"np={np!r:.80} is not a number of workers", "give an integer, for example np=2")
         self._size = np
         self._prints = driver_log_verbosity == "all"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any, ClassVar
 
 from farandole.base.installed import not_installed
@@ -14,7 +15,9 @@ try:
 except ModuleNotFoundError as error:
     raise not_installed("farandole.spark.keras", error, "spark,keras") from error
 
+from farandole.control.launcher.arguments import read_variables
 from farandole.errors import InvalidRequestError
+from farandole.spark import checks
 from farandole.spark.estimator import OF_MODELS, PARAMETERS, UNUSED, BaseEstimator, BaseModel
 from farandole.spark.keras_training import KerasTask, load, train
 from farandole.spark.preparation import Rows
@@ -22,6 +25,37 @@ from farandole.spark.preparation import Rows
 __all__ = ["KerasEstimator", "KerasModel"]
 
 _OBJECTS: Mapping[str, Any] = {"custom_objects": ({}, "classes and functions that Keras does not have, by their names")}
+
+# Metrics whose names have a meaning only in `compile`.
+_OF_COMPILE = ("accuracy", "acc", "crossentropy", "ce")
+
+
+def _is(kind: str) -> Callable[[Any], bool]:
+    """Return a function that returns whether a value is of a class of Keras, which is imported when it is called."""
+
+    def fits(value: Any) -> bool:
+        import keras
+
+        return isinstance(value, attrgetter(kind)(keras))
+
+    return fits
+
+
+def _are_known(module: str) -> Callable[[Any], bool]:
+    """Return a function that returns whether `compile` can use a value, by a module of Keras, losses or metrics."""
+
+    def fits(value: Any) -> bool:
+        import keras
+
+        try:
+            for each in keras.tree.flatten(value):
+                if each not in _OF_COMPILE:
+                    getattr(keras, module).get(each)
+        except (TypeError, ValueError):
+            return False
+        return True
+
+    return fits
 
 
 class KerasEstimator(BaseEstimator):
@@ -58,6 +92,16 @@ class KerasEstimator(BaseEstimator):
         "use_gpu": "Keras' backend decides",
         "tensorflow_dataset_prefetch_buffer_size": "rows are read by farandole.parquet",
     }
+    CHECKS: ClassVar[Mapping[str, checks.Check]] = {
+        **checks.OF_ESTIMATORS,
+        "model": (_is("Model"), "a model of Keras 3, such as keras.Sequential(...)"),
+        "optimizer": (_is("optimizers.Optimizer"), "an optimizer of Keras 3, such as keras.optimizers.SGD(0.1)"),
+        "loss": (_are_known("losses"), "a loss of Keras, nor a list or dict of losses"),
+        "metrics": (_are_known("metrics"), "a list or dict of metrics of Keras"),
+        "callbacks": (checks.list_of(_is("callbacks.Callback")), "a list of callbacks of Keras"),
+        "custom_objects": checks.MAPPING,
+    }
+    REQUIRED = (*BaseEstimator.REQUIRED, "loss")
     RUNS = "keras"
     TAKES_TEXTS = True
 
@@ -65,17 +109,18 @@ class KerasEstimator(BaseEstimator):
         return train
 
     def _variables(self) -> dict[str, str]:
-        return {"KERAS_BACKEND": _backend_of_keras(), **self.value("backend_env")}
+        return {"KERAS_BACKEND": _backend_of_keras(), **read_variables("backend_env", self.value("backend_env"))}
+
+    def _check(self) -> None:
+        super()._check()
+        if self.value("optimizer") is None and getattr(self.value("model"), "optimizer", None) is None:
+            raise InvalidRequestError("KerasEstimator needs optimizer=, or a model that has been compiled.")
+        self._variables()
 
     def _task(self, rows: Rows, run: str) -> KerasTask:
-        model = self.value("model")
-        if self.value("optimizer") is None and getattr(model, "optimizer", None) is None:
-            raise InvalidRequestError("KerasEstimator needs optimizer=, or a model that has been compiled.")
-        if self.value("loss") is None:
-            raise InvalidRequestError("KerasEstimator needs loss=: as model.compile takes it.")
         compiled = {name: self.value(name) for name in ("loss", "loss_weights")}
         compiled["weighted_metrics" if self.value("sample_weight_col") else "metrics"] = self.value("metrics")
-        trained = model, self.value("optimizer"), compiled, self.value("callbacks")
+        trained = self.value("model"), self.value("optimizer"), compiled, self.value("callbacks")
         return KerasTask(
             **self._common(rows, run, cloudpickle.dumps(trained)), custom_objects=self.value("custom_objects")
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -12,19 +13,28 @@ try:
     import cloudpickle  # type: ignore[import-untyped]
     import lightning
     import torch
+    from lightning.pytorch.loggers import Logger
 except ModuleNotFoundError as error:
     raise not_installed("farandole.spark.lightning", error, "spark,lightning") from error
 
-from farandole.errors import InvalidRequestError
+from farandole.spark import checks
 from farandole.spark.estimator import PARAMETERS, UNUSED, BaseEstimator
 from farandole.spark.lightning_training import LightningTask, best_of, train
 from farandole.spark.preparation import Rows
-from farandole.spark.torch import SHAPES, TorchModel
+from farandole.spark.torch import CHECKS_OF_SHAPES, SHAPES, TorchModel
 
 __all__ = ["LightningEstimator", "LightningModel"]
 
 # What a module decides by itself.
 _OF_THE_MODULE = ("optimizer", "loss", "loss_constructors", "loss_weights", "metrics")
+
+
+def _are_of_trainer(given: Any) -> bool:
+    return isinstance(given, Mapping) and given.keys() <= inspect.signature(lightning.Trainer).parameters.keys()
+
+
+def _is_logger(given: Any) -> bool:
+    return isinstance(given, bool | Logger) or checks.list_of(lambda each: isinstance(each, Logger))(given)
 
 
 class LightningEstimator(BaseEstimator):
@@ -70,20 +80,31 @@ class LightningEstimator(BaseEstimator):
         "train_async_data_loader_queue_size": "rows are read by farandole.parquet",
         "val_async_data_loader_queue_size": "rows are read by farandole.parquet",
     }
+    CHECKS: ClassVar[Mapping[str, checks.Check]] = {
+        **checks.OF_ESTIMATORS,
+        **CHECKS_OF_SHAPES,
+        "model": (
+            lambda value: isinstance(value, lightning.LightningModule),
+            "a LightningModule: farandole.spark.torch.TorchEstimator trains other modules of PyTorch",
+        ),
+        "callbacks": (
+            checks.list_of(lambda value: isinstance(value, lightning.Callback)),
+            "a list of Lightning's callbacks",
+        ),
+        "logger": (_is_logger, "a logger of Lightning, or a list of loggers"),
+        "log_every_n_steps": (checks.at_least(0), "a number of steps: give an integer, 0 or more"),
+        "trainer_args": (_are_of_trainer, "a dict of arguments of lightning.Trainer"),
+        "use_gpu": checks.FLAG,
+    }
     RUNS = "lightning"
 
     def _function(self) -> Callable[[Any], Any]:
         return train
 
     def _task(self, rows: Rows, run: str) -> LightningTask:
-        module = self.value("model")
-        if not isinstance(module, lightning.LightningModule):
-            raise InvalidRequestError(
-                f"{type(module).__name__} is not a LightningModule: farandole.spark.torch.TorchEstimator trains other "
-                "modules of PyTorch."
-            )
+        trained = tuple(map(self.value, ("model", "callbacks", "logger")))
         return LightningTask(
-            **self._common(rows, run, cloudpickle.dumps((module, self.value("callbacks"), self.value("logger")))),
+            **self._common(rows, run, cloudpickle.dumps(trained)),
             input_shapes=self.value("input_shapes"),
             float_inputs=self.value("float_inputs"),
             trainer_args={"log_every_n_steps": self.value("log_every_n_steps"), **self.value("trainer_args")},

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from farandole.base.installed import not_installed
+from farandole.control.launcher.arguments import read_count
 from farandole.errors import InvalidRequestError
 from farandole.spark.store import Store
 
@@ -50,8 +51,7 @@ def written(
     Raises:
         ValueError: there is no such column, or the fraction is not valid.
     """
-    if missing := [name for name in columns if name not in dataset.columns]:
-        raise InvalidRequestError(f"the DataFrame has no column {missing[0]!r}: it has {', '.join(dataset.columns)}.")
+    check_columns(dataset, columns)
     index = time.time_ns()
     rows = Rows(store.get_train_data_path(index), store.get_val_data_path(index) if validation else None)
     paths = [path for path in (rows.train, rows.val) if path is not None]
@@ -62,6 +62,20 @@ def written(
     finally:
         for path in paths:
             store.remove(path)
+
+
+def check_columns(dataset: Any, columns: Sequence[str]) -> None:
+    """Check that a DataFrame has these columns.
+
+    Raises:
+        InvalidRequestError: it lacks one, or is not a DataFrame of Spark.
+    """
+    if not hasattr(dataset, "schema"):
+        raise InvalidRequestError(
+            f"a {type(dataset).__name__} is not a DataFrame of Spark: give one, such as spark.createDataFrame(rows)."
+        )
+    if missing := [name for name in columns if name not in dataset.columns]:
+        raise InvalidRequestError(f"the DataFrame has no column {missing[0]!r}: it has {', '.join(dataset.columns)}.")
 
 
 def _parts(dataset: Any, validation: Any, seed: int) -> list[Any]:
@@ -85,7 +99,7 @@ def check_values(name: str, kind: Any, may_be_text: bool = False) -> None:
 
     Args:
         name: the name of the column.
-        kind: Spark's type of its values; None: there is no such column.
+        kind: Spark's type of its values.
         may_be_text: whether texts and bytes are valid too.
 
     Raises:
@@ -95,7 +109,7 @@ def check_values(name: str, kind: Any, may_be_text: bool = False) -> None:
     while isinstance(of_one, ArrayType):
         of_one = of_one.elementType
     valid = (NumericType, BooleanType, VectorUDT, *((StringType, BinaryType) if may_be_text else ()))
-    if kind is not None and (not isinstance(of_one, valid) or isinstance(of_one, DecimalType)):
+    if not isinstance(of_one, valid) or isinstance(of_one, DecimalType):
         raise InvalidRequestError(
             f"the column {name!r} has values of type {kind.simpleString()}, which are not numbers: convert them before "
             "fit, such as by cast('double') or StringIndexer."
@@ -143,8 +157,14 @@ def prepare_data(
     """
     if not label_columns:
         raise InvalidRequestError("label_columns= is empty: name the columns of the labels.")
-    if num_processes < 1 or partitions_per_process < 1:
-        raise InvalidRequestError("num_processes and partitions_per_process must be 1 or more.")
+    for name, given in (("label_columns", label_columns), ("feature_columns", feature_columns)):
+        if given is not None and not isinstance(given, list | tuple):
+            raise InvalidRequestError(f"{name}={given!r:.80} is not a list of columns, such as ['x'].")
+    if not isinstance(store, Store):
+        raise InvalidRequestError(f"store={store!r:.80} is not a Store, such as Store.create('/shared/store').")
+    read_count("num_processes", num_processes)
+    read_count("partitions_per_process", partitions_per_process, "files")
+    check_columns(df, label_columns)
     others = {*label_columns, sample_weight_col, validation if isinstance(validation, str) else None}
     features = feature_columns or [name for name in df.columns if name not in others]
     columns = [*dict.fromkeys([*features, *label_columns, *filter(None, [sample_weight_col])])]

@@ -13,7 +13,28 @@ from typing import Any
 
 from farandole.errors import InvalidRequestError
 
+# `fsspec` takes some of these for patterns that match names of other folders.
+_NOT_IN_NAMES = re.compile(r"[/\0*?\[]")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+
+
+def is_name(given: Any) -> bool:
+    """Return whether a value can be the name of a folder or file within another folder."""
+    return isinstance(given, str) and given not in ("", ".", "..") and not _NOT_IN_NAMES.search(given)
+
+
+def _text_of(path: Any) -> str:
+    """Return a path as text, without a slash at its end.
+
+    Raises:
+        InvalidRequestError: it is not the path of a folder.
+    """
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    if not isinstance(text, str) or not text.strip("/"):
+        raise InvalidRequestError(
+            f"{path!r:.80} is not a folder for a Store: give a path, or a URL such as s3://bucket/folder."
+        )
+    return text.rstrip("/")
 
 
 class Store:
@@ -31,7 +52,7 @@ class Store:
         checkpoint_filename: the name of a checkpoint in the folder of its run.
 
     Raises:
-        InvalidRequestError: there is no file system for the URL.
+        InvalidRequestError: a path or an argument is not valid.
 
     Example:
         >>> Store.create("/shared/store").get_checkpoint_path("run7")
@@ -49,6 +70,11 @@ class Store:
         storage_options: Mapping[str, Any] | None = None,
         checkpoint_filename: str = "checkpoint",
     ) -> None:
+        if not isinstance(storage_options, Mapping | None):
+            # It may contain secrets.
+            raise InvalidRequestError(f"storage_options is a {type(storage_options).__name__}, not a dict.")
+        if not is_name(checkpoint_filename):
+            raise InvalidRequestError(f"checkpoint_filename={checkpoint_filename!r:.80} is not the name of a file.")
         self.prefix_path = self._url(prefix_path)
         self._data = {
             kind: self._url(path) if path else f"{self.prefix_path}/intermediate_{kind}_data"
@@ -66,7 +92,7 @@ class Store:
         return kind(prefix_path, *args, **kwargs)
 
     def _url(self, path: str) -> str:
-        path = os.fspath(path).rstrip("/")
+        path = _text_of(path)
         if path.startswith("dbfs:/"):
             # Databricks mounts its file system there on every node.
             path = f"/dbfs/{path.removeprefix('dbfs:').lstrip('/')}"
@@ -102,7 +128,14 @@ class Store:
         return self._runs
 
     def get_run_path(self, run_id: str) -> str:
-        """Return the URL of the folder of a run."""
+        """Return the URL of the folder of a run.
+
+        Raises:
+            InvalidRequestError: `run_id` is not the name of a folder.
+        """
+        if not is_name(run_id):
+            # The folder is removed after the training if runs are not saved.
+            raise InvalidRequestError(f"run_id={run_id!r:.80} is not a name: give text without /, *, ? or [.")
         return f"{self._runs}/{run_id}"
 
     def get_checkpoint_filename(self) -> str:
@@ -240,7 +273,7 @@ class HDFSStore(Store):
         super().__init__(prefix_path, *args, **options)
 
     def _url(self, path: str) -> str:
-        path = os.fspath(path).rstrip("/")
+        path = _text_of(path)
         scheme, found, _ = path.partition("://")
         if found and scheme != "hdfs":
             raise InvalidRequestError(f"{path} is not on HDFS: give a path, or a URL that begins with hdfs://.")

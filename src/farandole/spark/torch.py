@@ -6,6 +6,7 @@ import io
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+from farandole.base.display.wording import count
 from farandole.base.installed import not_installed
 
 try:
@@ -15,6 +16,7 @@ except ModuleNotFoundError as error:
     raise not_installed("farandole.spark.torch", error, "spark,torch") from error
 
 from farandole.errors import InvalidRequestError
+from farandole.spark import checks
 from farandole.spark.estimator import OF_MODELS, PARAMETERS, BaseEstimator, BaseModel
 from farandole.spark.preparation import Rows
 from farandole.spark.torch_training import Objective, TorchTask, as_inputs, as_list, train
@@ -25,6 +27,7 @@ SHAPES: Mapping[str, Any] = {
     "input_shapes": (None, "the shape of each input, beginning with -1; by default that of the column"),
     "float_inputs": (False, "whether integers in feature_cols become floating-point numbers"),
 }
+CHECKS_OF_SHAPES: Mapping[str, checks.Check] = {"input_shapes": checks.SHAPES, "float_inputs": checks.FLAG}
 
 
 class TorchEstimator(BaseEstimator):
@@ -54,19 +57,34 @@ class TorchEstimator(BaseEstimator):
         "train_minibatch_fn": (None, "your own function for a step, with Horovod's arguments"),
         "use_gpu": (True, "whether workers train on GPUs if there are any"),
     }
+    CHECKS: ClassVar[Mapping[str, checks.Check]] = {
+        **checks.OF_ESTIMATORS,
+        **CHECKS_OF_SHAPES,
+        "model": (lambda value: isinstance(value, torch.nn.Module), "an object of a subclass of torch.nn.Module"),
+        "optimizer": (
+            lambda value: isinstance(value, torch.optim.Optimizer),
+            "one of torch.optim, such as torch.optim.SGD(model.parameters(), lr=0.1)",
+        ),
+        "loss_weights": (checks.list_of(lambda value: isinstance(value, int | float)), "a list of numbers"),
+        "label_shapes": checks.SHAPES,
+        "train_minibatch_fn": checks.FUNCTION,
+        "use_gpu": checks.FLAG,
+    }
+    REQUIRED = (*BaseEstimator.REQUIRED, "optimizer")
     RUNS = "pytorch"
     EACH_NEEDS_A_ROW = False
 
     def _function(self) -> Callable[[Any], Any]:
         return train
 
+    def _check(self) -> None:
+        super()._check()
+        self._objective()
+        own = set(map(id, self.value("model").parameters()))
+        if any(id(each) not in own for group in self.value("optimizer").param_groups for each in group["params"]):
+            raise InvalidRequestError("the optimizer has parameters of another model: create it for this one's.")
+
     def _task(self, rows: Rows, run: str) -> TorchTask:
-        if not isinstance(self.value("model"), torch.nn.Module):
-            raise InvalidRequestError("TorchEstimator needs model=: an object of a subclass of torch.nn.Module.")
-        if not isinstance(self.value("optimizer"), torch.optim.Optimizer):
-            raise InvalidRequestError(
-                "TorchEstimator needs optimizer=: one of torch.optim, for the model's parameters."
-            )
         trained = self.value("model"), self.value("optimizer"), self._objective()
         store = self.value("store")
         checkpoint = store.get_checkpoint_path(run)
@@ -82,7 +100,10 @@ class TorchEstimator(BaseEstimator):
 
     def _objective(self) -> Objective:
         labels = self.value("label_cols")
-        made = [make() for make in _listed(self.value("loss_constructors"))]
+        makers = _listed(self.value("loss_constructors"))
+        if wrong := [each for each in makers if not callable(each)]:
+            raise InvalidRequestError(f"loss_constructors has {wrong[0]!r:.80}, which is not a function.")
+        made = [make() for make in makers]
         if bool(made) == bool(self.value("loss")):
             raise InvalidRequestError("TorchEstimator needs either loss= or loss_constructors=.")
         losses = made or _listed(self.value("loss"))
@@ -103,6 +124,11 @@ class TorchEstimator(BaseEstimator):
         if wrong := [each for group in metrics for each in group if not callable(each)]:
             raise InvalidRequestError(
                 f"metric {wrong[0]!r} is not a function: give one of PyTorch, such as torch.nn.functional.l1_loss."
+            )
+        if wrong := [group for group in metrics if len(group) not in (1, len(labels))]:
+            raise InvalidRequestError(
+                f"a group of metrics has {count(len(wrong[0]), 'function')}, but there are {len(labels)} labels: give "
+                "one for all, or one for each label."
             )
         return Objective(losses, weights, metrics, labels, self.value("train_minibatch_fn"))
 
@@ -139,6 +165,7 @@ class TorchModel(BaseModel):
         "loss": (None, "the losses of the training"),
         "loss_constructors": (None, "functions that return them"),
     }
+    CHECKS: ClassVar[Mapping[str, checks.Check]] = {**checks.OF_MODELS, **CHECKS_OF_SHAPES}
 
     def _sizes(self) -> list[int | None]:
         return self.value("output_sizes") or [None] * len(self.value("label_cols"))

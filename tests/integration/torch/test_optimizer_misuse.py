@@ -189,9 +189,7 @@ def test_wrong_arguments(worlds):
         parameter = torch.nn.Parameter(torch.ones(1))
         refused("more than once", groups=[[parameter], [parameter]])
         refused("op must be one of", op=9)
-        refused(
-            "compression must be one of hvd.Compression", compression="fp16"
-        )
+        refused("compression must be one of hvd.Compression", compression="fp16")
         refused("does not exist, or has not been registered", process_set=hvd.ProcessSet([0]))
         model = make_model()
         distributed = hvd.DistributedOptimizer(make_optimizer(model), model.named_parameters())

@@ -106,6 +106,26 @@ def test_interfaces_given_as_text_are_refused() -> None:
         RayExecutor.create_settings(nics="eth0")
 
 
+@pytest.mark.parametrize("nics", [5, ["eth0", 5], [None]])
+def test_interfaces_that_are_not_texts_are_refused(nics: Any) -> None:
+    with pytest.raises(SpecError, match=r"^nics=.* is not a list of network interfaces"):
+        RayExecutor.create_settings(nics=nics)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"discovery": ["host:2"]}, r"^discovery=.* cannot find hosts .*find_available_hosts_and_slots"),
+        ({"ssh_identity_file": 5, "ssh_str": "key"}, "^ssh_identity_file=5 is not a path"),
+        ({"ssh_identity_file": "/nowhere/key", "ssh_str": 12345}, "^ssh_str is a int, not text"),
+    ],
+)
+def test_settings_of_wrong_kinds_are_refused(given: dict[str, Any], why: str) -> None:
+    with pytest.raises(SpecError, match=why) as error:
+        RayExecutor.create_settings(**given)
+    assert "12345" not in str(error.value), "a key is secret"
+
+
 @pytest.fixture(params=[{"num_workers": 2}, {"min_workers": 2}], ids=["fixed", "elastic"])
 def executor(request: pytest.FixtureRequest) -> RayExecutor:
     return RayExecutor(RaySettings(), **request.param)
