@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Protocol
 
 from farandole.base.display.wording import count
 from farandole.errors import InvalidRequestError
-from farandole.spark.backend import Backend
 from farandole.spark.store import Store, is_name
 from farandole.worker.collectives.compression import is_compression
 
@@ -52,6 +51,10 @@ def _is_shape(value: Any) -> bool:
     return list_of(at_least(-1))(value) and len(value) > 0 and value[0] == -1 and all(size > 0 for size in value[1:])
 
 
+def _is_backend(value: Any) -> bool:
+    return callable(getattr(value, "run", None)) and callable(getattr(value, "num_processes", None))
+
+
 COLUMNS: Check = (list_of(_is_text), 'a list of columns, such as ["x"]')
 FLAG: Check = (lambda value: value in (True, False), "True or False")
 FUNCTION: Check = (callable, "a function")
@@ -63,7 +66,7 @@ SHAPES: Check = (
 OF_DATA: Mapping[str, Check] = {"feature_cols": COLUMNS, "label_cols": COLUMNS}
 OF_ESTIMATORS: Mapping[str, Check] = {
     **OF_DATA,
-    "backend": (lambda value: isinstance(value, Backend), "a Backend, such as SparkBackend(2)"),
+    "backend": (_is_backend, "a Backend, such as SparkBackend(2)"),
     "store": (lambda value: isinstance(value, Store), "a Store, such as Store.create('/shared/store')"),
     "sample_weight_col": (_is_text, "the name of a column"),
     "batch_size": (at_least(1), "a number of rows: give an integer, 1 or more"),
