@@ -11,6 +11,7 @@ import pytest
 import farandole.ray
 from farandole.errors import SpecError
 from farandole.ray import RayExecutor
+from farandole.ray.data import DatasetSource
 from farandole.ray.settings import RaySettings
 
 
@@ -124,6 +125,19 @@ def test_settings_of_wrong_kinds_are_refused(given: dict[str, Any], why: str) ->
     with pytest.raises(SpecError, match=why) as error:
         RayExecutor.create_settings(**given)
     assert "12345" not in str(error.value), "a key is secret"
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"dataset": [1, 2]}, r"dataset must be a dataset of ray\.data, but is \[1, 2\]"),
+        ({"seed": "7"}, "seed must be a whole number, but is '7'"),
+        ({"window": 1.5}, r"window must be a whole number from 1 up, but is 1\.5"),
+    ],
+)
+def test_wrong_arguments_of_a_source_of_rows_are_refused(given: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        DatasetSource(**{"dataset": None, **given})
 
 
 @pytest.fixture(params=[{"num_workers": 2}, {"min_workers": 2}], ids=["fixed", "elastic"])
