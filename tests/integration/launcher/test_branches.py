@@ -12,10 +12,7 @@ from agent_workers import lives
 from waiting import until
 
 from farandole.control.agent import branches as module
-from farandole.control.agent.branches import Branches
-from farandole.control.agent.event_loop import Loop
-from farandole.control.agent.process_tree import ProcessTree
-from farandole.control.agent.protocol import (
+from farandole.control.agent.branch_messages import (
     BranchCredit,
     BranchData,
     BranchEnded,
@@ -25,6 +22,9 @@ from farandole.control.agent.protocol import (
     KillBranch,
     OpenBranch,
 )
+from farandole.control.agent.branches import Branches
+from farandole.control.agent.event_loop import Loop
+from farandole.control.agent.process_tree import ProcessTree
 
 WINDOW = 10_000
 CHUNK = 3000

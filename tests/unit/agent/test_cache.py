@@ -11,7 +11,7 @@ import pytest
 
 from farandole.control.agent import cache as agent_cache
 from farandole.control.agent.cache import KEPT_SECONDS, UNTOUCHED_SECONDS, Cache
-from farandole.control.agent.protocol import Directory, Entry, File, Link
+from farandole.control.agent.file_messages import Directory, Entry, File, Link
 
 NOW = time.time()
 DAY = 24 * 3600.0

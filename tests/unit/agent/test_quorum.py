@@ -12,8 +12,9 @@ from farandole.base.wire.frames import Codec, frame
 from farandole.control.agent import event_loop, launcher_connection, quorum
 from farandole.control.agent.event_loop import Loop
 from farandole.control.agent.launcher_connection import LauncherConnection
-from farandole.control.agent.protocol import AskWitnesses, Beat, BeWitness, ToAgent, WitnessPlace
+from farandole.control.agent.protocol import Beat, ToAgent
 from farandole.control.agent.quorum import Quorum, Witness
+from farandole.control.agent.witness_messages import AskWitnesses, BeWitness, WitnessPlace
 
 KEY = b"k" * 32
 LONG = 60.0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.control.agent.protocol import PIECE_BYTES
+from farandole.control.agent.file_messages import PIECE_BYTES
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.control.agent.protocol import File, Link
+from farandole.control.agent.file_messages import File, Link
 from farandole.control.launcher.job.ssh_and_ship import ShipLimit, read_ship_limit
 from farandole.control.launcher.ship import file_list as launcher_manifest
 from farandole.control.launcher.ship.file_list import Hashes, build_manifest

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.control.agent.protocol import File
+from farandole.control.agent.file_messages import File
 from farandole.control.launcher.ship.file_list import build_manifest
 from farandole.control.launcher.ship.ignore import entered, outer_rules
 from farandole.control.launcher.ship.missing_files import why_left_out

@@ -16,19 +16,9 @@ import pytest
 from farandole.base.wire.frames import Codec
 from farandole.control.agent import cache as agent_cache
 from farandole.control.agent import files as agent_files
+from farandole.control.agent.file_messages import PIECE_BYTES, Damaged, File, Link, NotShipped, Offer, Piece, Shipped
 from farandole.control.agent.files import Receiver
-from farandole.control.agent.protocol import (
-    PIECE_BYTES,
-    Damaged,
-    File,
-    FromAgent,
-    Link,
-    NotShipped,
-    Offer,
-    Piece,
-    Shipped,
-    ToAgent,
-)
+from farandole.control.agent.protocol import FromAgent, ToAgent
 from farandole.control.launcher.ship import send
 from farandole.control.launcher.ship.file_list import Manifest, build_manifest
 from farandole.control.launcher.ship.send import PieceReader, Shipment, Shipping

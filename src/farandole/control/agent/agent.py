@@ -30,10 +30,13 @@ from typing import TYPE_CHECKING
 from farandole.base.external_launcher import WITHIN_VARIABLE, launchers_around
 from farandole.base.wire.utf8_mode import ensure_utf8
 from farandole.control.agent import host_facts, worker_error_file
+from farandole.control.agent.branch_messages import ToBranch
 from farandole.control.agent.branches import Branches
 from farandole.control.agent.connectivity import ConnectListeners, ConnectRound
+from farandole.control.agent.connectivity_messages import OpenPorts, TryConnect
 from farandole.control.agent.event_loop import Loop
 from farandole.control.agent.failover import ExitRecords
+from farandole.control.agent.file_messages import ToFiles
 from farandole.control.agent.gpus import of_slots, visible_gpus
 from farandole.control.agent.launcher_connection import LauncherConnection
 from farandole.control.agent.oom import OomWatch
@@ -43,16 +46,13 @@ from farandole.control.agent.protocol import (
     STDERR,
     STDOUT,
     AllEnded,
-    AskWitnesses,
     Beat,
-    BeWitness,
     Credit,
     End,
     Exited,
     Leaving,
     Look,
     NotStarted,
-    OpenPorts,
     Outlive,
     SendSignal,
     Stalled,
@@ -61,14 +61,11 @@ from farandole.control.agent.protocol import (
     Stop,
     Task,
     ToAgent,
-    ToBranch,
-    ToFiles,
-    TryConnect,
-    WitnessReady,
 )
 from farandole.control.agent.quorum import Witness
 from farandole.control.agent.roster_relay import RosterRelay
 from farandole.control.agent.tasks import Tasks
+from farandole.control.agent.witness_messages import AskWitnesses, BeWitness, WitnessReady
 from farandole.control.agent.worker_cleanup import LEFTOVER_SECONDS, StopWatch, WorkerCleanup
 from farandole.control.agent.worker_error_file import ErrorFiles
 from farandole.control.agent.worker_output import WorkerOutput

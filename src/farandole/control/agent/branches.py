@@ -15,9 +15,7 @@ import subprocess
 from collections.abc import Callable
 from typing import IO
 
-from farandole.control.agent.event_loop import Loop
-from farandole.control.agent.process_tree import ProcessTree, die_with_parent, send
-from farandole.control.agent.protocol import (
+from farandole.control.agent.branch_messages import (
     BRANCH_WINDOW,
     BranchCredit,
     BranchData,
@@ -28,6 +26,8 @@ from farandole.control.agent.protocol import (
     OpenBranch,
     ToBranch,
 )
+from farandole.control.agent.event_loop import Loop
+from farandole.control.agent.process_tree import ProcessTree, die_with_parent, send
 
 _CHUNK = 64 * 1024
 _LONGEST_LAST_WORDS = 8 * 1024

@@ -25,7 +25,7 @@ import time
 from collections.abc import Iterator
 
 from farandole.base.wire import encoding
-from farandole.control.agent.protocol import Entry, File, Link
+from farandole.control.agent.file_messages import Entry, File, Link
 
 KEPT_SECONDS = 30 * 24 * 3600.0
 """Seconds since their last use after which files are pruned."""

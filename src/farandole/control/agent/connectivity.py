@@ -11,16 +11,16 @@ import socket
 import time
 from collections.abc import Callable
 
-from farandole.control.agent.event_loop import Loop
-from farandole.control.agent.protocol import (
+from farandole.control.agent.connectivity_messages import (
     ConnectOutcome,
     ConnectTarget,
     ConnectTried,
-    FromAgent,
     OpenPorts,
     PortsOpened,
     TryConnect,
 )
+from farandole.control.agent.event_loop import Loop
+from farandole.control.agent.protocol import FromAgent
 
 _TOKEN_BYTES = 16
 _BACKLOG = 1024

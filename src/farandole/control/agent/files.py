@@ -1,6 +1,6 @@
 """Receives the directory tree that the workers of this host run in, and creates it.
 
-`Receiver` implements the part of `control.agent.protocol` about files. It opens no connection and never blocks for
+`Receiver` implements `control.agent.file_messages`. It opens no connection and never blocks for
 long: messages are small, and long work (checking, copying, pruning) is done in slices, by `step`. `Files` runs it in
 the agent's loop.
 
@@ -24,7 +24,7 @@ import msgspec
 
 from farandole.control.agent.cache import Cache, OwnFile, Tree, default_directory
 from farandole.control.agent.event_loop import Loop
-from farandole.control.agent.protocol import (
+from farandole.control.agent.file_messages import (
     PIECE_BYTES,
     Damaged,
     Directory,

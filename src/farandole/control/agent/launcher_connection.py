@@ -23,20 +23,9 @@ from farandole.base.wire.frame_stream import FrameStream, PipeEnd
 from farandole.base.wire.frames import LARGEST_FRAME, Codec
 from farandole.control.agent.event_loop import Loop, Timer
 from farandole.control.agent.failover import FailoverListener, Spool, UnwrittenOutput
-from farandole.control.agent.protocol import (
-    GREETING,
-    AskWitnesses,
-    Beat,
-    BeWitness,
-    Closed,
-    Credit,
-    FromAgent,
-    Outlive,
-    Output,
-    ToAgent,
-    WitnessesTried,
-)
+from farandole.control.agent.protocol import GREETING, Beat, Closed, Credit, FromAgent, Outlive, Output, ToAgent
 from farandole.control.agent.quorum import ASK_SECONDS, Quorum
+from farandole.control.agent.witness_messages import AskWitnesses, BeWitness, WitnessesTried
 
 if TYPE_CHECKING:
     import socket

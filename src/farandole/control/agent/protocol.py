@@ -3,14 +3,15 @@
 No authentication is needed: no other process holds the ends of these pipes. Between hosts, ssh has authenticated both
 sides.
 
-The agent sends `Ready` first. A message with a `number` is a question; its answer carries the same number.
+The agent sends `Ready` first. A message with a `number` is a question; its answer carries the same number. The messages
+about branches, connectivity, files and witnesses are in modules of their own, such as `branch_messages`; `ToAgent` and
+`FromAgent` are the unions of all.
 
 Output is under flow control. For each stream of each worker the agent sends at most `WINDOW` bytes ahead of what the
 launcher has written; `Credit` allows more. So a slow reader costs a bounded amount of memory, and slows down only the
 workers that print. The same holds for each relayed connection, in both directions; towards a worker, a frame of up to
-4 MiB is not divided. It also holds, with `BRANCH_WINDOW`, for each *branch*: a process such as ssh, by which an agent
-reaches the agent of another host for the launcher. For files, the launcher has a bounded number of bytes in transit:
-the agent confirms each piece.
+4 MiB is not divided. It also holds for each branch, with a window of its own. For files, the launcher has a bounded
+number of bytes in transit: the agent confirms each piece.
 
 An agent on another host and its launcher send each other a `Beat` when there is nothing else to send.
 """
@@ -19,18 +20,18 @@ from __future__ import annotations
 
 import msgspec
 
+from farandole.control.agent.branch_messages import FromBranch, ToBranch
+from farandole.control.agent.connectivity_messages import ConnectTried, OpenPorts, PortsOpened, TryConnect
+from farandole.control.agent.file_messages import FromFiles, ToFiles
+from farandole.control.agent.witness_messages import AskWitnesses, BeWitness, WitnessesTried, WitnessReady
+
 # Precedes the first frame: the start-up files of a login may print text before it.
 GREETING = b"\nfarandole agent: frames follow\n"
 
 WINDOW = 256 * 1024
-BRANCH_WINDOW = 1024 * 1024
-"""The same for a branch, which may carry files to many hosts."""
 
 STDOUT = 1
 STDERR = 2
-
-PIECE_BYTES = 256 * 1024
-"""Maximum number of bytes of a file in one message: small enough that a message does not occupy an agent for long."""
 
 
 # --- to an agent ---------------------------------------------------------------------------------------------
@@ -126,74 +127,6 @@ class Look(msgspec.Struct, frozen=True, tag="look"):
     """Variables that are added to the agent's environment."""
 
 
-class OpenPorts(msgspec.Struct, frozen=True, tag="open-ports"):
-    """Listen on these addresses for the agents of other hosts, until the first worker starts.
-
-    Answered by `PortsOpened`.
-    """
-
-    number: int
-    addresses: tuple[str, ...]
-
-
-class ConnectTarget(msgspec.Struct, frozen=True):
-    """The addresses at which a host may be reached."""
-
-    host: int
-    """Its number in the answer."""
-    address: str
-    port: int
-    token: bytes
-    """The first bytes from the other side, which distinguish it from another machine with the same address."""
-
-
-class TryConnect(msgspec.Struct, frozen=True, tag="try-connect"):
-    """Try to reach other hosts, all at once. Answered by `ConnectTried` within `seconds`."""
-
-    number: int
-    targets: tuple[ConnectTarget, ...]
-    seconds: float
-
-
-class BeWitness(msgspec.Struct, frozen=True, tag="be-witness"):
-    """Tell agents that ask for it whether the launcher is silent (see `quorum`). Answered by `WitnessReady`.
-
-    It replaces an earlier order, whose questions are not answered any more.
-    """
-
-    number: int
-    key: bytes
-    identity: bytes
-    """What questions to this witness contain."""
-    silence: float
-    """Seconds after which it says that the launcher is silent, and confirms no heartbeat for a while."""
-
-
-class WitnessPlace(msgspec.Struct, frozen=True):
-    """Where a witness answers."""
-
-    identity: bytes
-    addresses: tuple[str, ...]
-    """All addresses of its host."""
-    port: int
-
-
-class AskWitnesses(msgspec.Struct, frozen=True, tag="ask-witnesses"):
-    """When the launcher falls silent, ask the witnesses, and keep the workers while most of them do not hear it.
-
-    They are asked once now. Answered by `WitnessesTried`. It replaces an earlier order.
-    """
-
-    number: int
-    key: bytes
-    witnesses: tuple[WitnessPlace, ...]
-    """Some may be missing: those whose places are not known."""
-    most: int
-    """How many witnesses are a majority."""
-    seconds: float
-    """Seconds of silence after which the workers end in any case."""
-
-
 class Relayed(msgspec.Struct, frozen=True, tag="relayed"):
     """Data of a relayed connection. Sent by both sides."""
 
@@ -222,45 +155,6 @@ class RelayClosed(msgspec.Struct, frozen=True, tag="relay-closed"):
     """A relayed connection is over. Sent by both sides."""
 
     link: int
-
-
-class OpenBranch(msgspec.Struct, frozen=True, tag="open-branch"):
-    """Start a process that leads to the agent of another host, such as ssh. Answered by `BranchEnded` at its end."""
-
-    branch: int
-    command: tuple[str, ...]
-
-
-class BranchData(msgspec.Struct, frozen=True, tag="branch-data"):
-    """Data for the standard input of a branch's process, or from its standard output. Sent by both sides."""
-
-    branch: int
-    data: bytes
-
-
-class BranchCredit(msgspec.Struct, frozen=True, tag="branch-credit"):
-    """This many bytes of a branch were passed on, so as many more may follow. Sent by both sides."""
-
-    branch: int
-    count: int
-
-
-class BranchReady(msgspec.Struct, frozen=True, tag="branch-ready"):
-    """The agent at the end of a branch is ready: earlier lines on standard error cannot explain the branch's end."""
-
-    branch: int
-
-
-class CloseBranch(msgspec.Struct, frozen=True, tag="close-branch"):
-    """Close the standard input of a branch's process, once everything was passed on."""
-
-    branch: int
-
-
-class KillBranch(msgspec.Struct, frozen=True, tag="kill-branch"):
-    """Kill the process of a branch."""
-
-    branch: int
 
 
 # --- from an agent -------------------------------------------------------------------------------------------
@@ -327,63 +221,10 @@ class Looked(msgspec.Struct, frozen=True, tag="looked"):
     """Path of the interpreter that lacks them."""
 
 
-class PortsOpened(msgspec.Struct, frozen=True, tag="ports-opened"):
-    """The ports on which the agent listens."""
-
-    number: int
-    ports: tuple[int, ...]
-    """One for each address; 0 if the agent cannot listen there."""
-    token: bytes
-
-
-class ConnectOutcome(msgspec.Struct, frozen=True):
-    """The result of connecting to one target."""
-
-    host: int
-    address: str
-    seconds: float
-    """Seconds until the other side answered."""
-    trouble: str
-    """Why it did not answer; "" if it did."""
-
-
-class ConnectTried(msgspec.Struct, frozen=True, tag="connect-tried"):
-    """The results of connecting to all targets."""
-
-    number: int
-    answers: tuple[ConnectOutcome, ...]
-
-
-class WitnessReady(msgspec.Struct, frozen=True, tag="witness-ready"):
-    """The agent answers other agents."""
-
-    number: int
-    port: int
-    """The UDP port; 0 if it cannot listen."""
-
-
-class WitnessesTried(msgspec.Struct, frozen=True, tag="witnesses-tried"):
-    """The agent has asked the witnesses for the first time."""
-
-    number: int
-    answered: tuple[bytes, ...]
-    """The identities of those that have answered."""
-
-
 class RelayOpened(msgspec.Struct, frozen=True, tag="relay-opened"):
     """A process on this host has connected to the address of the roster."""
 
     link: int
-
-
-class BranchEnded(msgspec.Struct, frozen=True, tag="branch-ended"):
-    """The process of a branch ended, and its output was passed on."""
-
-    branch: int
-    code: int | None
-    """Exit code, or minus the number of the signal that ended it; None: it could not be started."""
-    said: str
-    """Its last lines on standard error since `BranchReady`, or why it could not be started."""
 
 
 class Started(msgspec.Struct, frozen=True, tag="started"):
@@ -461,106 +302,9 @@ class AllEnded(msgspec.Struct, frozen=True, tag="ended"):
     survivors: tuple[int, ...] = ()
 
 
-# --- files -----------------------------------------------------------------------------------------------------
-#
-# The launcher offers a tree, a batch of entries at a time; the agent answers each `Offer` with `Lacking`. After the
-# last one the launcher sends the missing files in pieces, and the agent answers each `Piece` with `Received`. When all
-# files are there, which may be at once, the agent lays the tree out and sends `Shipped`; or `NotShipped`, at any time.
-#
-# Paths are bytes, relative to the tree's root, because no other type can express every file name.
-
-
-class File(msgspec.Struct, frozen=True, array_like=True, tag="file"):
-    """A regular file of a tree."""
-
-    path: bytes
-    size: int
-    executable: bool
-    modified_ns: int
-    """Nanoseconds since the epoch; also set for the file on the host."""
-    digest: bytes
-    """SHA-256 of the content, 32 bytes."""
-
-
-class Link(msgspec.Struct, frozen=True, array_like=True, tag="link"):
-    """A symbolic link of a tree."""
-
-    path: bytes
-    target: bytes
-
-
-class Directory(msgspec.Struct, frozen=True, array_like=True, tag="directory"):
-    """An empty directory of a tree."""
-
-    path: bytes
-
-
-Entry = File | Link | Directory
-
-
-class Offer(msgspec.Struct, frozen=True, tag="offer"):
-    """A part of the tree that the workers run in. Answered by `Lacking`."""
-
-    job: str
-    """Id of the job, which owns the tree."""
-    name: str
-    """Name of the tree's root."""
-    cache: str
-    """The directory for shipped files; "" is farandole/ship in the user's cache directory."""
-    entries: tuple[Entry, ...]
-    last: bool
-
-
-class Piece(msgspec.Struct, frozen=True, tag="piece"):
-    """A piece of a missing file. Answered by `Received`."""
-
-    digest: bytes
-    """Digest of the whole file."""
-    offset: int
-    """Offset of its first byte in the file; pieces of a file come in order."""
-    data: bytes
-    packed: bool
-    """Whether the data is compressed by zlib."""
-
-
-class Lacking(msgspec.Struct, frozen=True, tag="lacking"):
-    """The files of an `Offer` that are not on this host, and that no earlier `Lacking` has named."""
-
-    files: tuple[tuple[bytes, int], ...]
-    """Digest of each file, and the number of its bytes that an interrupted job has already received."""
-
-
-class Received(msgspec.Struct, frozen=True, tag="received"):
-    """One more piece was received, in order."""
-
-
-class Damaged(msgspec.Struct, frozen=True, tag="damaged"):
-    """The received content of that file was wrong, and was dropped. It must be sent from its beginning."""
-
-    digest: bytes
-
-
-class Shipped(msgspec.Struct, frozen=True, tag="shipped"):
-    """The whole tree is in place."""
-
-    directory: str
-    """Root of the tree."""
-
-
-class NotShipped(msgspec.Struct, frozen=True, tag="not-shipped"):
-    """The tree cannot be created on this host. No more messages about it are accepted."""
-
-    reason: str
-    hint: str
-
-
 Relay = Relayed | RelayCredit | RelayClosed
 RelayToAgent = Relay | RelayedAgain
-ToBranch = OpenBranch | BranchData | BranchCredit | BranchReady | CloseBranch | KillBranch
-FromBranch = BranchData | BranchCredit | BranchEnded
 Answer = TaskEnded | Looked | PortsOpened | ConnectTried | WitnessReady | WitnessesTried
-ToFiles = Offer | Piece
-FromFiles = Lacking | Received | Damaged | Shipped | NotShipped
 
 ToAgent = (
     Start

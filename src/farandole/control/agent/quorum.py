@@ -20,7 +20,7 @@ from typing import Any
 
 from farandole.control.agent.connectivity import resolve
 from farandole.control.agent.event_loop import Loop, Timer
-from farandole.control.agent.protocol import AskWitnesses, BeWitness
+from farandole.control.agent.witness_messages import AskWitnesses, BeWitness
 
 ASK_SECONDS = 0.1
 """Time between two questions to a witness."""

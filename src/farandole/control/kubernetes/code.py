@@ -6,7 +6,7 @@ import base64
 import os
 from typing import Any
 
-from farandole.control.agent.protocol import File, Link
+from farandole.control.agent.file_messages import File, Link
 from farandole.control.jobs.errors import BadSpec
 from farandole.control.launcher.ship.file_list import build_manifest
 from farandole.errors import SpecError

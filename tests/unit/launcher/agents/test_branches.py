@@ -11,19 +11,17 @@ from typing import Any
 import pytest
 
 from farandole.base.wire.frames import Codec, frame
-from farandole.control.agent.protocol import (
-    GREETING,
+from farandole.control.agent.branch_messages import (
     BranchCredit,
     BranchData,
     BranchEnded,
     BranchReady,
     CloseBranch,
-    FromAgent,
     KillBranch,
     OpenBranch,
-    Stalled,
     ToBranch,
 )
+from farandole.control.agent.protocol import GREETING, FromAgent, Stalled
 from farandole.control.launcher.agents import branches as module
 from farandole.control.launcher.agents.agent_client import AgentClient
 from farandole.control.launcher.agents.agent_lost import AgentLost

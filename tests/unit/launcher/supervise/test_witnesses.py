@@ -10,15 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from farandole.control.agent.protocol import (
-    Answer,
-    AskWitnesses,
-    BeWitness,
-    Interface,
-    ToAgent,
-    WitnessesTried,
-    WitnessReady,
-)
+from farandole.control.agent.protocol import Answer, Interface, ToAgent
+from farandole.control.agent.witness_messages import AskWitnesses, BeWitness, WitnessesTried, WitnessReady
 from farandole.control.launcher.agents.agent_lost import AgentLost
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.supervise.background import Background

@@ -13,6 +13,8 @@ from typing import Any
 from farandole.base.wire.async_channel import AsyncChannel
 from farandole.base.wire.errors import BadMessage, WireError
 from farandole.base.wire.frames import LARGEST_FRAME, Codec
+from farandole.control.agent.branch_messages import FromBranch
+from farandole.control.agent.file_messages import FromFiles
 from farandole.control.agent.protocol import (
     GREETING,
     AllEnded,
@@ -20,8 +22,6 @@ from farandole.control.agent.protocol import (
     Beat,
     End,
     FromAgent,
-    FromBranch,
-    FromFiles,
     Ready,
     RelayClosed,
     RelayCredit,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from farandole.control.agent.protocol import (
+from farandole.control.agent.branch_messages import (
     BRANCH_WINDOW,
     BranchCredit,
     BranchData,

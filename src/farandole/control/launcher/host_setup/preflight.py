@@ -14,16 +14,14 @@ from dataclasses import dataclass, field
 from farandole.base.display.tables import lines
 from farandole.base.installed import own_version
 from farandole.base.wire.interfaces import Address, list_addresses, pick
-from farandole.control.agent.protocol import (
+from farandole.control.agent.connectivity_messages import (
     ConnectTarget,
     ConnectTried,
-    Look,
-    Looked,
     OpenPorts,
     PortsOpened,
-    Ready,
     TryConnect,
 )
+from farandole.control.agent.protocol import Look, Looked, Ready
 from farandole.control.launcher.agents.agent_client import AgentClient
 from farandole.control.launcher.agents.agent_lost import AgentLost
 from farandole.control.launcher.job.dialed_hosts import DialedHosts

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from farandole.base.display.wording import count
-from farandole.control.agent.protocol import File, Task, TaskEnded
+from farandole.control.agent.file_messages import File
+from farandole.control.agent.protocol import Task, TaskEnded
 from farandole.control.launcher.agents.agent_client import AgentClient
 from farandole.control.launcher.agents.agent_lost import AgentLost
 from farandole.control.launcher.host_setup import preflight

@@ -20,7 +20,7 @@ import msgspec
 
 from farandole.base.display.wording import SIZE_UNITS
 from farandole.base.wire import encoding
-from farandole.control.agent.protocol import Directory, Entry, File, Link
+from farandole.control.agent.file_messages import Directory, Entry, File, Link
 from farandole.control.launcher.job.ssh_and_ship import ShipLimit
 from farandole.control.launcher.ship.ignore import Rules, decide, entered, outer_rules, tracked_though_ignored
 from farandole.errors import SpecError

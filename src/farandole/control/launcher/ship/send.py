@@ -2,7 +2,7 @@
 
 `Shipment` is a state machine without I/O for one host: it receives the agent's messages and returns the messages for
 the agent. `Shipping` drives the shipments of all hosts, and `ship` connects them to agents.
-`farandole.control.agent.protocol` has the messages.
+`farandole.control.agent.file_messages` has the messages.
 
 Memory is bounded. A host has at most a window of bytes in transit, and the windows of all hosts together are bounded as
 well; a piece that several hosts need at about the same time is read and compressed once.
@@ -17,7 +17,7 @@ import zlib
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from farandole.control.agent.protocol import (
+from farandole.control.agent.file_messages import (
     PIECE_BYTES,
     Entry,
     File,

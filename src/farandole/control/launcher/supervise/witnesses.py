@@ -9,15 +9,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from farandole.base.display.wording import count
-from farandole.control.agent.protocol import (
-    Answer,
-    AskWitnesses,
-    BeWitness,
-    ToAgent,
-    WitnessesTried,
-    WitnessPlace,
-    WitnessReady,
-)
+from farandole.control.agent.protocol import Answer, ToAgent
+from farandole.control.agent.witness_messages import AskWitnesses, BeWitness, WitnessesTried, WitnessPlace, WitnessReady
 from farandole.control.launcher.agents.agent_client import AgentClient
 from farandole.control.launcher.agents.agent_lost import AgentLost
 from farandole.control.launcher.agents.lease import LEASE_PART, SILENCE_PART, Lease
