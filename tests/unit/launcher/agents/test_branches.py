@@ -92,8 +92,7 @@ def test_end_of_branch_tells_its_exit_code_and_last_lines() -> None:
         branches.handle(BranchData(1, b"last"))
         branches.handle(BranchEnded(1, 255, "Connection closed"))
         assert await branch.output.read() == b"last"
-        assert (await branch.exit_code(), branch.said(), branch.loss()) == (255, "Connection closed", None)
-        await branch.wait()
+        assert (await branch.wait(), branch.said(), branch.loss()) == (255, "Connection closed", None)
         branch.input.close()
         await branch.input.wait_closed()
         branch.kill()
@@ -110,7 +109,7 @@ def test_killed_branch_is_over_although_its_host_does_not_answer() -> None:
         branches.handle(BranchData(1, b"too late"))
         branches.handle(BranchCredit(1, 3))
         assert await branch.output.read() == b""
-        assert (sent, await branch.exit_code()) == ([KillBranch(1)], None)
+        assert (sent, await branch.wait()) == ([KillBranch(1)], None)
         branches.handle(BranchEnded(1, -9, ""))
 
     with_branch(work)

@@ -30,7 +30,7 @@ from farandole.control.agent.protocol import (
     Resumed,
     ToAgent,
 )
-from farandole.control.launcher.agents.agent_link import EXIT_SECONDS, AgentLink
+from farandole.control.launcher.agents.agent_link import AgentLink
 from farandole.control.launcher.agents.agent_lost import AgentLost
 from farandole.control.launcher.agents.agent_process import AgentProcess
 from farandole.control.launcher.agents.branches import Branches
@@ -51,6 +51,8 @@ _UNCONFIRMED = 100
 PAUSE_SECONDS = 1.0
 # Seconds that an agent without an order to end has to end its workers before it is killed.
 CLOSE_SECONDS = 0.5
+# Seconds that a process whose pipe is closed, or the far end of a connection, may take to end.
+EXIT_SECONDS = 5.0
 _LOOK_SECONDS = 0.1
 
 
@@ -195,7 +197,7 @@ class AgentClient:
         survivors = (await self._ended).survivors
         # Waiting for its exit ensures that none of our processes is left. An ssh whose network breaks at this moment
         # would wait for ever.
-        if await self._process.exit_code() is None:
+        if await self._exit_code() is None:
             self.kill()
         return survivors
 
@@ -327,7 +329,7 @@ class AgentClient:
             await self._channel.forget_the_rest()
         except WireError:
             if not self._ended.done():
-                how = self._how_it_ended(await self._process.exit_code())
+                how = self._how_it_ended(await self._exit_code())
                 loss = self._process.loss()
                 if loss is None:
                     self.lose(how)
@@ -370,6 +372,13 @@ class AgentClient:
             self._ended.set_result(message)
         else:
             self._take(message)
+
+    async def _exit_code(self) -> int | None:
+        """Return the exit code of an agent that sends no more messages; None: it is still running, or unknown."""
+        try:
+            return await asyncio.wait_for(self._process.wait(), EXIT_SECONDS)
+        except (TimeoutError, asyncio.TimeoutError):
+            return None
 
     def _how_it_ended(self, code: int | None) -> str:
         said = self._process.said().strip()

@@ -9,9 +9,6 @@ from typing import Protocol
 
 from farandole.control.launcher.agents.agent_lost import AgentLost
 
-# Seconds that a process whose pipe is closed, or the far end of a connection, may take to end.
-EXIT_SECONDS = 5.0
-
 
 class AgentLink(Protocol):
     """The link to one agent.
@@ -45,11 +42,8 @@ class AgentLink(Protocol):
     def kill(self) -> None:
         """End it at once, as far as possible from here. No-op if it has ended."""
 
-    async def wait(self) -> object:
-        """Wait until it has ended."""
-
-    async def exit_code(self) -> int | None:
-        """Return the exit code of an agent that sends no more messages; None: it is still running, or unknown."""
+    async def wait(self) -> int | None:
+        """Wait until it has ended, and return the exit code; None: unknown."""
 
     def close(self) -> None:
         """Release the resources held for it. Call this after it has ended."""

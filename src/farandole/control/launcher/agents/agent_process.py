@@ -10,7 +10,6 @@ import time
 from collections.abc import Sequence
 
 from farandole.base.installed import own_environment
-from farandole.control.launcher.agents.agent_link import EXIT_SECONDS
 from farandole.control.launcher.agents.agent_lost import AgentLost
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.ssh_and_ship import SshOptions
@@ -110,13 +109,6 @@ class AgentProcess:
     async def wait(self) -> int:
         """Wait until it has ended, and return its exit code."""
         return await self.process.wait()
-
-    async def exit_code(self) -> int | None:
-        """Return the exit code of a process that sends no more messages; None if it is still running."""
-        try:
-            return await asyncio.wait_for(self.process.wait(), EXIT_SECONDS)
-        except (TimeoutError, asyncio.TimeoutError):
-            return None
 
     def close(self) -> None:
         """Release the resources held for it. Call this after it has ended."""

@@ -20,7 +20,6 @@ from farandole.control.agent.branch_messages import (
     OpenBranch,
     ToBranch,
 )
-from farandole.control.launcher.agents.agent_link import EXIT_SECONDS
 from farandole.control.launcher.agents.agent_lost import AgentLost
 
 _CHUNK = 64 * 1024
@@ -180,16 +179,9 @@ class Branch:
         """Return when the way to the agent was last known to be open, on the monotonic clock."""
         return self._known_open()
 
-    async def wait(self) -> object:
-        """Wait until the branch has ended."""
-        return await self._over.wait()
-
-    async def exit_code(self) -> int | None:
-        """Return the exit code of a process that sends no more messages; None if it is still running, or unknown."""
-        try:
-            await asyncio.wait_for(self._over.wait(), EXIT_SECONDS)
-        except (TimeoutError, asyncio.TimeoutError):
-            return None
+    async def wait(self) -> int | None:
+        """Wait until the branch has ended, and return the exit code of its process; None: unknown."""
+        await self._over.wait()
         return self._code
 
     def close(self) -> None:

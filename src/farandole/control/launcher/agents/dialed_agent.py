@@ -6,7 +6,6 @@ import asyncio
 import socket
 import time
 
-from farandole.control.launcher.agents.agent_link import EXIT_SECONDS
 from farandole.control.launcher.agents.agent_lost import AgentLost
 
 _STREAM_LIMIT = 1 << 16
@@ -66,16 +65,9 @@ class DialedAgent:
         self.input.transport.abort()
         self._over.set()
 
-    async def wait(self) -> object:
-        """Wait until the connection has ended."""
-        return await self._over.wait()
-
-    async def exit_code(self) -> int | None:
-        """Return 0 once the other side has closed the connection; None if it does not."""
-        try:
-            await asyncio.wait_for(self._over.wait(), EXIT_SECONDS)
-        except (TimeoutError, asyncio.TimeoutError):
-            return None
+    async def wait(self) -> int:
+        """Wait until the connection has ended, and return 0."""
+        await self._over.wait()
         return 0
 
     def close(self) -> None:
