@@ -46,10 +46,11 @@ class Job:
     process: subprocess.Popen[str]
 
     def finish(self, seconds: float = 60) -> tuple[int, str, str]:
-        """Wait for the end and return exit code, output and error output; check that no process is left on any host."""
+        """Wait for the end and return exit code, output and error output; check that no process is left, and no bug told."""
         out, err = self.process.communicate(timeout=seconds)
         left = {host.name: self.bed.processes(host) for host in alive(self.bed)}
         assert not any(left.values()), (left, err)
+        assert "part of the launcher has failed" not in err, err
         return self.process.returncode, out, err
 
     def signal(self, number: signal.Signals) -> None:

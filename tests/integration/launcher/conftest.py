@@ -55,6 +55,7 @@ class Job:
         """Wait for the end and return the exit code and what was printed; nothing may be left then."""
         out, err = self.process.communicate(timeout=seconds)
         assert self.left() == []
+        assert "part of the launcher has failed" not in err, err
         return self.process.returncode, out, err
 
     def left(self) -> list[int]:

@@ -14,7 +14,7 @@ from farandole.control.agent.protocol import Answer, Interface, ToAgent
 from farandole.control.agent.witness_messages import AskWitnesses, BeWitness, WitnessesTried, WitnessReady
 from farandole.control.launcher.agents.agent_lost import AgentLost
 from farandole.control.launcher.job.host_list import Host
-from farandole.control.launcher.supervise.background import Background
+from farandole.control.launcher.supervise.background import Background, errors_are_told
 from farandole.control.launcher.supervise.witnesses import Witnesses
 
 TIMEOUT = 1.75
@@ -98,10 +98,12 @@ async def settle() -> None:
 def played(test: Callable[[Job], Any], wanted: int = 3) -> None:
     async def play() -> None:
         job = Job(wanted)
-        try:
-            await test(job)
-        finally:
-            await job.background.end()
+        with errors_are_told(job.said.append):
+            try:
+                await test(job)
+            finally:
+                await job.background.end()
+        assert not any(line.startswith("error: ") for line in job.said), job.said
 
     asyncio.run(play())
 

@@ -339,7 +339,7 @@ class AgentClient:
         except Exception as error:
             # A bug in the launcher: tasks that wait for this agent must not wait for ever.
             self.lose(f"a message of its agent could not be handled: {error!r}")
-            raise
+            asyncio.get_running_loop().call_exception_handler({"message": "a reader failed", "exception": error})
 
     def _hear(self, message: FromAgent) -> None:
         if self._lost is not None:

@@ -11,6 +11,7 @@ from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.output.console import Console
 from farandole.control.launcher.start.fixed import launch_fixed
 from farandole.control.launcher.start.open_files import raise_limit
+from farandole.control.launcher.supervise.background import errors_are_told
 from farandole.control.launcher.supervise.ending import READER_SECONDS
 from farandole.control.launcher.supervise.failover_files import FailoverStore, NothingLeft
 from farandole.control.launcher.supervise.launch_context import LaunchContext
@@ -58,13 +59,8 @@ async def launch(
     try:
         raise_limit(spec.num_proc)
         context = LaunchContext(spec, machine, console, log, started, call, observer or Observer(), name, reception)
-        if spec.elastic is None:
-            outcome = await launch_fixed(context)
-        else:
-            # Most jobs do not need it, and start sooner without.
-            from farandole.control.launcher.start.elastic import launch_elastic
-
-            outcome = await launch_elastic(context, failover_files)
+        with errors_are_told(console.say_once):
+            outcome = await _run(context, failover_files)
     except NothingLeft:
         raise
     except BaseException:
@@ -74,3 +70,12 @@ async def launch(
     interrupted = outcome.exit_code != 0 and not outcome.report
     await asyncio.to_thread(console.close, READER_SECONDS if interrupted else None)
     return outcome
+
+
+async def _run(context: LaunchContext, failover_files: FailoverStore | None) -> JobOutcome:
+    if context.spec.elastic is None:
+        return await launch_fixed(context)
+    # Most jobs do not need it, and start sooner without.
+    from farandole.control.launcher.start.elastic import launch_elastic
+
+    return await launch_elastic(context, failover_files)

@@ -167,7 +167,7 @@ class JobHosts:
             watches.append(notice)
         if not agent.local:
             watches.append(self._watch(agent))
-        watching = [asyncio.get_running_loop().create_task(watch) for watch in watches]
+        watching = [self._background.spawn(watch) for watch in watches]
         try:
             survivors = await agent.listen(lambda message: self._take(job_host, message))
             self.survivors += [f"process {pid} on {label}" for pid in survivors]
