@@ -62,7 +62,7 @@ def add_options(parser: Parser) -> None:
     )
     parser.shorten(_SHORT)
     options.add_hosts(parser)
-    options.add_network(parser)
+    options.add_network(parser, starts_agents=False)
     add = parser.add_argument
     add("--import", dest="try_import", action="store_true", help="import every framework, in a separate process")
     add(

@@ -13,6 +13,7 @@ from farandole.control.agent.gpus import visible_gpus
 from farandole.control.launcher.job.elastic import GRACE_SECONDS, PREEMPTION_SECONDS, TIMEOUT_SECONDS, Elastic
 from farandole.control.launcher.job.host_list import Host, choose, parse_hosts, read_host_file, with_python, with_slots
 from farandole.control.launcher.job.ssh_and_ship import SshOptions
+from farandole.control.launcher.targets.ssh import is_ssh
 from farandole.errors import SpecError
 
 _AUTO = ("auto", "gpu", "cpu")
@@ -44,8 +45,13 @@ def add_hosts(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_network(parser: argparse.ArgumentParser) -> None:
-    """Add the options for reaching hosts."""
+def add_network(parser: argparse.ArgumentParser, *, starts_agents: bool = True) -> None:
+    """Add the options for reaching hosts.
+
+    Args:
+        parser: the parser of the verb.
+        starts_agents: whether the verb starts agents on the hosts, which may start others.
+    """
     add = parser.add_argument_group("network").add_argument
     add(
         "--network",
@@ -63,14 +69,14 @@ def add_network(parser: argparse.ArgumentParser) -> None:
     add("-p", "--ssh-port", metavar="PORT", type=int, help="port of the ssh servers")
     add("-i", "--ssh-identity", "--ssh-identity-file", metavar="FILE", default="", help="private key for ssh")
     add("--ssh-option", action="append", default=[], metavar="NAME=VALUE", help="option for ssh, as after its -o")
-    add(
-        "--ssh-fanout",
-        metavar="N",
-        type=int,
-        default=SshOptions.fanout,
-        help="of more hosts than this, the launcher of a job of fixed size reaches N itself, which start the others "
-        f"(default: {SshOptions.fanout}; 0: it reaches all hosts itself)",
-    )
+    if starts_agents:
+        add(
+            "--ssh-fanout",
+            metavar="N",
+            type=int,
+            help="of more hosts than this, the launcher of a job of fixed size reaches N itself, which start the "
+            f"others (default: {SshOptions.fanout}; 0: it reaches all hosts itself)",
+        )
 
 
 def add_elastic(parser: argparse.ArgumentParser) -> None:
@@ -238,19 +244,34 @@ def read_ssh(options: argparse.Namespace) -> SshOptions:
     """Return the ssh options for reaching other hosts.
 
     Raises:
-        SpecError: the key does not exist, or the port or the number of hosts is not valid.
+        SpecError: the key does not exist, the port or the number of hosts is not valid, or the program would not get
+            an option.
     """
     if options.ssh_identity and not os.path.exists(os.path.expanduser(options.ssh_identity)):
         raise SpecError(f"the key {options.ssh_identity} does not exist", "check the path after --ssh-identity")
     if options.ssh_port is not None and not 0 < options.ssh_port < 65536:
         raise SpecError(f"{options.ssh_port} is not a valid port", "use 1 to 65535")
-    if options.ssh_fanout < 0:
+    fanout = getattr(options, "ssh_fanout", None)
+    if fanout is not None and fanout < 0:
+        raise SpecError(f"--ssh-fanout {fanout} is not a number of hosts", "use 1 or more, or 0 to reach all from here")
+    found = SshOptions(options.ssh, options.ssh_port, options.ssh_identity, tuple(options.ssh_option))
+    if not is_ssh(found):
+        _refuse_unused(found, fanout)
+    return found if fanout is None else replace(found, fanout=fanout)
+
+
+def _refuse_unused(ssh: SshOptions, fanout: int | None) -> None:
+    given = {
+        "--ssh-port": ssh.port,
+        "--ssh-identity": ssh.identity,
+        "--ssh-option": ssh.options,
+        "--ssh-fanout": fanout,
+    }
+    for flag in (flag for flag, value in given.items() if value):
         raise SpecError(
-            f"--ssh-fanout {options.ssh_fanout} is not a number of hosts", "use 1 or more, or 0 to reach all from here"
+            f"{flag} has no effect with --ssh {ssh.program}: only a program with ssh in its name gets such options",
+            f"omit {flag}, or rename the program",
         )
-    return SshOptions(
-        options.ssh, options.ssh_port, options.ssh_identity, tuple(options.ssh_option), options.ssh_fanout
-    )
 
 
 def read_network(options: argparse.Namespace) -> tuple[str, ...]:

@@ -238,6 +238,7 @@ def _starter(given: argparse.Namespace, elastic: bool) -> Starter | None:
         "--only-rank": given.only_rank,
         "--job": given.job,
         "--witnesses": given.witnesses,
+        "--ssh-fanout": given.ssh_fanout,
     }
     for flag, value in refused.items():
         if value:
@@ -270,6 +271,11 @@ def read_launch(given: argparse.Namespace, environment: Mapping[str, str] = os.e
     if not command:
         raise SpecError("the command is missing", "farandole run -np 2 python train.py")
     elastic = options.read_elastic(given)
+    if elastic is not None and given.ssh_fanout:
+        raise SpecError(
+            "--ssh-fanout is for jobs of fixed size: the launcher of an elastic job reaches all hosts itself",
+            "omit --ssh-fanout or the elastic options",
+        )
     num_proc, hosts = options.read_hosts(given, elastic)
     return LaunchSpec(
         command=tuple(command),

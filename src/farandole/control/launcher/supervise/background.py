@@ -1,4 +1,4 @@
-"""Background tasks of a job, which run until they are done or the job is over, and the errors of what nothing awaits."""
+"""Background tasks of a job, which run until they are done or the job is over; errors of what nothing awaits."""
 
 from __future__ import annotations
 
