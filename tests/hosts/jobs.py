@@ -46,7 +46,7 @@ class Job:
     process: subprocess.Popen[str]
 
     def finish(self, seconds: float = 60) -> tuple[int, str, str]:
-        """Wait for the end and return exit code, output and error output; check that nothing is left, and no bug told."""
+        """Wait for the end; return exit code, output and error output; check that nothing is left, and no bug told."""
         out, err = self.process.communicate(timeout=seconds)
         left = {host.name: self.bed.processes(host) for host in alive(self.bed)}
         assert not any(left.values()), (left, err)

@@ -68,6 +68,16 @@ def test_a_package_is_missing_on_one_host(hosts: Hosts) -> None:
     assert f"install it: ssh h2 '{sys.executable} -m pip install numpy'" in err
 
 
+def test_results_of_autotuning_are_missing_where_rank_0_runs(hosts: Hosts) -> None:
+    bed = hosts(2)
+    put(bed.hosts, MEET)
+    err = refused(bed, "-H h1:1,h2:1 --tuning tuned.json python train.py")
+    assert f"h1: the results of autotuning cannot be read: {FOLDER}/tuned.json: No such file or directory" in err
+    assert "h2:" not in err and "hint: correct the path of --tuning" in err
+    bed.hosts[1].path(f"{FOLDER}/tuned.json").touch()
+    assert "h1: the results" in refused(bed, "-H h1:1,h2:1 -x FARANDOLE_TUNING=tuned.json python train.py")
+
+
 def test_a_python_that_cannot_run_farandole(hosts: Hosts) -> None:
     bed = hosts(2)
     put(bed.hosts, MEET)

@@ -61,3 +61,13 @@ def test_installed_modules_are_no_problem(tmp_path: Path) -> None:
 def test_unconditional_imports_and_frameworks_are_required(tmp_path: Path, script: str, checked: list[str]) -> None:
     (tmp_path / "train.py").write_text(script)
     assert imported_by(str(tmp_path / "train.py")) == checked
+
+
+def test_missing_results_of_autotuning_are_reported(tmp_path: Path) -> None:
+    heard: list[Looked] = []
+    for path in (tmp_path / "tuned.json", tmp_path):
+        look(Look(1, ("true",), str(tmp_path), {}, str(path)), TasksAtOnce(), heard.append)  # type: ignore[arg-type]
+    assert [each.problem for each in heard] == [
+        f"the results of autotuning cannot be read: {tmp_path}/tuned.json: No such file or directory",
+        f"the results of autotuning cannot be read: {tmp_path}: Is a directory",
+    ]

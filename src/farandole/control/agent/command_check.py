@@ -26,6 +26,18 @@ def what_is_wrong(command: Sequence[str], directory: str, environment: Mapping[s
     return _missing_script(command, directory)
 
 
+def unreadable_tuning(path: str) -> tuple[str, str] | None:
+    """Return why a file with the results of autotuning cannot be read, and a hint; None if it can."""
+    try:
+        with open(path, "rb"):
+            return None
+    except OSError as error:
+        return (
+            f"the results of autotuning cannot be read: {path}: {error.strerror}",
+            "correct the path of --tuning, or add --autotune, which writes this file",
+        )
+
+
 def check_script(command: Sequence[str], directory: str) -> None:
     """Check that the script of a Python command exists.
 

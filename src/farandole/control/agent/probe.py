@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from farandole.control.agent.command_check import is_python, python_script, what_is_wrong
+from farandole.control.agent.command_check import is_python, python_script, unreadable_tuning, what_is_wrong
 from farandole.control.agent.protocol import FromAgent, Look, Looked, Task, TaskEnded
 from farandole.control.agent.tasks import Tasks
 
@@ -40,6 +40,8 @@ def look(order: Look, tasks: Tasks, say: Callable[[FromAgent], None]) -> None:
     """Send the answer at once or, if a Python interpreter must be queried, when that has ended."""
     environment = {**os.environ, **order.environment}
     wrong = what_is_wrong(order.command, order.directory, environment)
+    if wrong is None and order.tuning:
+        wrong = unreadable_tuning(order.tuning)
     if wrong is not None:
         say(Looked(order.number, *wrong))
         return

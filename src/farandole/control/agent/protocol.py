@@ -125,6 +125,8 @@ class Look(msgspec.Struct, frozen=True, tag="look"):
     directory: str
     environment: dict[str, str]
     """Variables that are added to the agent's environment."""
+    tuning: str = ""
+    """File with the results of autotuning that a worker here will read; "": none."""
 
 
 class Relayed(msgspec.Struct, frozen=True, tag="relayed"):

@@ -95,6 +95,7 @@ async def look_at_workers(
     findings: Mapping[str, Finding],
     plans: Mapping[str, tuple[HostPlan, Mapping[str, str]]],
     access: Access,
+    tuning: Mapping[str, str],
 ) -> None:
     """Check on every host whether its workers can be started, and which versions of software it has.
 
@@ -103,6 +104,7 @@ async def look_at_workers(
         findings: the findings to complete, by label.
         plans: the plan for each host and the environment of its workers, by label.
         access: the way to other hosts.
+        tuning: the file with the results of autotuning that a host must have, by label.
     """
 
     async def look(agent: AgentClient) -> None:
@@ -110,7 +112,7 @@ async def look_at_workers(
         host, environment = plans[label]
         try:
             answer = await agent.ask(
-                lambda number: Look(number, host.command, host.directory, dict(environment)),
+                lambda number: Look(number, host.command, host.directory, dict(environment), tuning.get(label, "")),
                 _ANSWER_SECONDS,
             )
         except AgentLost as error:

@@ -18,7 +18,7 @@ from farandole.control.launcher.host_setup.preflight import Finding
 from farandole.control.launcher.job.dialed_hosts import DialedHosts
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.machine import Machine
-from farandole.control.launcher.job.spec import LaunchSpec
+from farandole.control.launcher.job.spec import LaunchSpec, tuning_file
 from farandole.control.launcher.output.console import Console
 from farandole.control.launcher.plan.environment import inherited_elsewhere
 from farandole.control.launcher.plan.make import make_plan
@@ -110,12 +110,16 @@ class Preparation:
         return sites
 
     async def _look(self, agents: Sequence[AgentClient], findings: Mapping[str, Finding], plan: LaunchPlan) -> None:
+        first = plan.hosts[0]
+        # An elastic job, whose hosts may change, goes on without the file.
+        tuning = {} if self._spreads else {first.name: tuning_file(first.directory, self._environment(plan, first))}
         await asyncio.gather(
             preflight.look_at_workers(
                 agents,
                 findings,
                 {host.name: (host, self._environment(plan, host)) for host in plan.hosts},
                 self._spec.access,
+                tuning,
             ),
             preflight.look_at_networks(agents, findings),
         )

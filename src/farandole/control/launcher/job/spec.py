@@ -16,12 +16,12 @@ from typing import Any
 from farandole.base.display.wording import count
 from farandole.base.settings.table import SETTINGS
 from farandole.base.wire.interfaces import every_address, list_addresses, pick
-from farandole.control.agent.command_check import what_is_wrong
+from farandole.control.agent.command_check import unreadable_tuning, what_is_wrong
 from farandole.control.launcher.job.dialed_hosts import DialedHosts
 from farandole.control.launcher.job.elastic import Elastic
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.ssh_and_ship import ShipLimit, SshOptions
-from farandole.control.launcher.job.worker_settings import check_settings
+from farandole.control.launcher.job.worker_settings import check_settings, settings_environment
 from farandole.control.launcher.output.console import OutputOptions
 from farandole.errors import SpecError
 
@@ -190,25 +190,29 @@ def check_network(networks: Sequence[str]) -> None:
             )
 
 
+def tuning_file(directory: str, environment: Mapping[str, str]) -> str:
+    """Return the file with the results of autotuning that rank 0 reads; "": none, or autotuning will write it.
+
+    Args:
+        directory: the directory in which rank 0 starts.
+        environment: the variables of the workers.
+    """
+    if any(environment.get(name, "0") not in ("", "0") for name in SETTINGS["autotune"].variables):
+        return ""
+    (variable,) = SETTINGS["tuning"].variables
+    return os.path.join(directory, environment[variable]) if environment.get(variable) else ""
+
+
 def check_tuning(spec: LaunchSpec, directory: str, environment: Mapping[str, str]) -> None:
     """Check that this machine, on which rank 0 runs, has the file of --tuning.
 
     Raises:
         SpecError: it cannot be read, and autotuning will not write it.
     """
-    known = {**environment, **read_exports(spec.exports, environment)}
-    if spec.settings.get("autotune") or any(known.get(name) for name in SETTINGS["autotune"].variables):
-        return
-    try:
-        with open(os.path.join(directory, spec.settings["tuning"]), "rb"):
-            pass
-    except KeyError:  # There is no --tuning.
-        return
-    except OSError as error:
-        raise SpecError(
-            f"the results of autotuning cannot be read: {error.filename}: {error.strerror}",
-            "correct the path of --tuning, or add --autotune, which writes this file",
-        ) from None
+    exports = read_exports(spec.exports, environment)
+    path = tuning_file(directory, {**environment, **settings_environment(spec.settings, directory), **exports})
+    if path and (wrong := unreadable_tuning(path)):
+        raise SpecError(*wrong)
 
 
 def check_backend(spec: LaunchSpec, launcher: str | None) -> None:
