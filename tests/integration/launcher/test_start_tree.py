@@ -220,3 +220,12 @@ def test_elastic_job_is_flat(start: Start, ssh: FakeSsh) -> None:
     code, _, err = start.command(["true"], 3, "--min-np", "3", *ssh.options(3, 1)).finish()
     assert code == 0, err
     assert set(ssh.calls.values()) == {""}
+
+
+def test_ssh_to_a_silent_host_ends_with_a_killed_launcher(start: Start, ssh: FakeSsh) -> None:
+    job = start(WAITS, 1, *ssh.options(1))
+    job.told("pid0")
+    waits = ssh.process("h1")
+    os.kill(waits, signal.SIGSTOP)  # It does not notice the end of its input, like ssh to a host that is cut off.
+    job.process.kill()
+    until(lambda: waits not in job.left(), "it has ended", 20)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 
 from farandole.base.installed import own_environment
+from farandole.control.agent.process_tree import die_with_parent
 from farandole.control.launcher.agents.agent_lost import AgentLost
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.ssh_and_ship import SshOptions
@@ -67,6 +68,9 @@ class AgentProcess:
                 start_new_session=True,
                 cwd="/",  # python -m looks here first; a user's file must not shadow a module of ours.
                 env=own_environment() if local else None,
+                # An agent here notices the launcher's death, and may wait for another one. An ssh to a host that is cut
+                # off would wait until TCP gives up, after about 15 minutes.
+                preexec_fn=None if local else die_with_parent(os.getpid()),
             )
         except OSError as error:
             os.close(last_words)
