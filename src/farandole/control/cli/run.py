@@ -276,6 +276,9 @@ def read_launch(given: argparse.Namespace, environment: Mapping[str, str] = os.e
             "--ssh-fanout is for jobs of fixed size: the launcher of an elastic job reaches all hosts itself",
             "omit --ssh-fanout or the elastic options",
         )
+    for flag, value in ("--ship-limit", given.ship_limit), ("--ship-cache", given.ship_cache):
+        if value and not given.ship:
+            raise SpecError(f"{flag} has no effect without --ship", f"add --ship ., or omit {flag}")
     num_proc, hosts = options.read_hosts(given, elastic)
     return LaunchSpec(
         command=tuple(command),
@@ -329,11 +332,13 @@ def _master(given: argparse.Namespace) -> str:
         if given.master_port is not None:
             raise SpecError("--master-port without --master-addr", "add --master-addr HOST")
         return ""
+    if given.master_port is not None and not 0 < given.master_port < 65536:
+        raise SpecError(f"{given.master_port} is not a valid port", "use 1 to 65535 for --master-port")
     endpoint = given.rdzv_endpoint or f"{given.master_addr}:{given.master_port or 29500}"
     try:
         parse_address(endpoint)
     except ValueError as error:
-        raise SpecError(str(error), "--rdzv-endpoint HOST:PORT") from None
+        raise SpecError(str(error), "write --rdzv-endpoint HOST:PORT, or --master-addr HOST") from None
     return str(endpoint)
 
 

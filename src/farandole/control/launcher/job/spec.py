@@ -94,18 +94,18 @@ class LaunchSpec:
             raise SpecError(f"{self.num_proc} workers cannot be started", f"use at most {MOST_WORKERS}")
         if not 0.5 < self.host_timeout < math.inf:
             raise SpecError(
-                f"a host timeout of {self.host_timeout:g} s is too short",
-                "use seconds above 0.5 for --host-timeout: hosts send heartbeats twice a second",
+                f"a host timeout of {self.host_timeout:g} s is not valid",
+                "use a number of seconds above 0.5 for --host-timeout: hosts send heartbeats twice a second",
             )
         if self.witnesses < 0 or (self.witnesses and self.witnesses % 2 == 0):
             raise SpecError(
-                f"{self.witnesses} witnesses cannot have a majority that is clear",
-                "use an odd number for --witnesses, such as 3; 0 is none",
+                f"{self.witnesses} is not a valid number of witnesses",
+                "use an odd number for --witnesses, such as 3, so that there is always a majority; or 0 for none",
             )
         if self.witnesses and isinstance(self.access, DialedHosts):
             raise SpecError(
                 "--witnesses works only with hosts that the launcher reaches, not with hosts that connect to it",
-                "leave --witnesses out",
+                "omit --witnesses",
             )
         if self.witnesses and self.host_timeout < LEAST_TIMEOUT_OF_WITNESSES:
             raise SpecError(
@@ -115,6 +115,11 @@ class LaunchSpec:
         if self.end_grace is not None and not 0 <= self.end_grace < math.inf:
             raise SpecError(
                 f"an end grace of {self.end_grace:g} s is not valid", "use 0 to kill at once, or more seconds"
+            )
+        if self.ship_cache and not self.ship_cache.startswith(("/", "~")):
+            raise SpecError(
+                f"--ship-cache {self.ship_cache} is a relative path, which has no meaning on other hosts",
+                "write an absolute path, or one that begins with ~/",
             )
         check_settings(self.settings)
         if self.elastic is not None and self.num_proc is not None:
