@@ -13,6 +13,7 @@ from farandole.base.wire.errors import WireError
 from farandole.base.wire.frames import Codec
 from farandole.control.launcher.agents import reception
 from farandole.control.launcher.agents.agent_lost import AgentLost
+from farandole.control.launcher.agents.arrival import OWN_PYTHON, check
 from farandole.control.launcher.agents.reception import Reception
 from farandole.control.launcher.job.host_list import Host
 from farandole.errors import SpecError
@@ -201,7 +202,7 @@ class FakeWriter:
 class FakeAttempt(FakeArrival):
     """An attempt of a task of another program."""
 
-    def __init__(self, name: str, instance: str, version: str = reception.OWN_PYTHON) -> None:
+    def __init__(self, name: str, instance: str, version: str = OWN_PYTHON) -> None:
         own = Surroundings("/work", sys.executable, version)
         self.hello = Hello(name, 1, own_version(), False, instance, "machine", (), own)
         self.channel = FakeChannel()
@@ -228,5 +229,5 @@ def test_second_attempt_of_a_task_waits_until_first_is_gone() -> None:
 
 def test_host_with_another_python_is_refused() -> None:
     with pytest.raises(WireError, match=r"task 3 has Python 2\.7, but the launcher has 3\."):
-        reception._check(FakeAttempt("task 3", "x", "2.7").hello)
-    reception._check(FakeAttempt("task 3", "x").hello)
+        check(FakeAttempt("task 3", "x", "2.7").hello)
+    check(FakeAttempt("task 3", "x").hello)

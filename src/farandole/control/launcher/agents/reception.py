@@ -18,21 +18,16 @@ import asyncio
 import contextlib
 import math
 import re
-import socket
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from farandole.base.display.wording import count
-from farandole.base.installed import own_version
-from farandole.base.wire.async_channel import AsyncChannel
-from farandole.base.wire.dialing import MOST_SLOTS, Begin, Bridged, Continue, Hello, Leave, Order
+from farandole.base.wire.dialing import Begin, Continue, Hello, Order
 from farandole.base.wire.errors import AuthenticationFailed, ConnectionLost, WireError
-from farandole.base.wire.frames import Codec
 from farandole.base.wire.secret_file import SecretFile
 from farandole.control.launcher.agents.agent_lost import AgentLost
+from farandole.control.launcher.agents.arrival import Arrival, handed_over, host_of, send_leave, welcome
 from farandole.control.launcher.agents.dialed_agent import DialedAgent, DialedReader, lead_nowhere
 from farandole.control.launcher.agents.reception_port import ReceptionPort
 from farandole.control.launcher.job.host_list import Host
@@ -50,36 +45,17 @@ LATE_ARRIVAL_SECONDS = 20.0
 # The same for a host whose workers have ended, as others know, while the others cannot continue without it. If its
 # agent lives, nothing on that host keeps it from dialing, which it does twice a second.
 MISSED_ARRIVAL_SECONDS = 1.0
-HELLO_SECONDS = 10.0
 # Seconds to wait for the hosts of a job of fixed size.
 START_SECONDS = 600.0
-BRIDGED_SECONDS = 20.0
 # Seconds within which a dialer whose connection has ended dials again, unless it no longer exists.
 REDIAL_SECONDS = 4.0
 # Seconds after the end of an agent's wait for a launcher by which it has ended its workers.
 FENCED_SECONDS = 3.0
 _REST_SECONDS = 0.05
-_FRAME_LIMIT = 1 << 16
-OWN_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 class HostsMissing(SpecError):
     """Not enough hosts have dialed in time."""
-
-
-@dataclass
-class _Arrival:
-    """A host that has dialed and is waiting."""
-
-    hello: Hello
-    reader: DialedReader
-    writer: asyncio.StreamWriter
-    channel: AsyncChannel
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the connection is open, as far as is known."""
-        return not self.reader.over.is_set()
 
 
 class Reception:
@@ -111,7 +87,7 @@ class Reception:
         self._read_secret = read_secret
         self._start_timeout = start_timeout
         self._server: asyncio.Server | None = None
-        self._waiting: dict[str, _Arrival] = {}
+        self._waiting: dict[str, Arrival] = {}
         self._beginning: list[Host] = []
         """Hosts that were ordered to start an agent, or to connect their agent, and have not answered yet."""
         self._taken: dict[str, tuple[Host, DialedAgent]] = {}
@@ -204,7 +180,7 @@ class Reception:
         found = {name: host for name, (host, _) in self._taken.items()} | {host.name: host for host in self._beginning}
         for name, arrival in self._waiting.items():
             if not arrival.hello.lives:
-                found.setdefault(name, _host_of(arrival.hello))
+                found.setdefault(name, host_of(arrival.hello))
         return tuple(found.values())
 
     async def gather(self, slots: int) -> tuple[Host, ...]:
@@ -245,11 +221,8 @@ class Reception:
         task.add_done_callback(self._welcoming.discard)
 
     async def _welcome(self, reader: DialedReader, writer: asyncio.StreamWriter) -> None:
-        channel = AsyncChannel(reader, writer, _FRAME_LIMIT)
         try:
-            await channel.accept(self._read_secret())
-            hello = Codec[Hello](Hello).decode(await asyncio.wait_for(channel.receive(), HELLO_SECONDS))
-            _check(hello)
+            arrival = await welcome(reader, writer, self._read_secret())
         except (WireError, TimeoutError, asyncio.TimeoutError) as error:
             if isinstance(error, ConnectionLost):
                 writer.close()  # It only checked that this port is open, as readiness probes do.
@@ -258,18 +231,17 @@ class Reception:
             self._say_once(f"warning: a host at {peer} that dialed was rejected: {error or 'it sent nothing'}")
             writer.close()
             return
-        _watch_over(writer)
-        await self._arrived(_Arrival(hello, reader, writer, channel))
+        await self._arrived(arrival)
 
     def _say_once(self, text: str) -> None:
         if text not in self._said:  # Hosts dial twice a second.
             self._said.append(text)
             self._say(text)
 
-    async def _arrived(self, arrival: _Arrival) -> None:
+    async def _arrived(self, arrival: Arrival) -> None:
         name = arrival.hello.name
         if self._is_second(arrival.hello):
-            await _send_leave(arrival, f"{name} has already dialed, and is alive")
+            await send_leave(arrival, f"{name} has already dialed, and is alive")
             return
         if arrival.hello.lives:
             self._first_alive = self._first_alive or time.monotonic()
@@ -287,7 +259,7 @@ class Reception:
 
     async def _send_away(self, name: str, why: str) -> None:
         self._told_off[name] = time.monotonic()
-        await _send_leave(self._waiting.pop(name), why)
+        await send_leave(self._waiting.pop(name), why)
 
     def _is_second(self, hello: Hello) -> bool:
         """Return whether this is another attempt of a task whose earlier attempt has dialed, and seems to be alive.
@@ -343,7 +315,7 @@ class Reception:
         for name in [name for name, arrival in self._waiting.items() if arrival.hello.lives]:
             await self._send_away(name, "the launcher that has taken the job over does not know it")
 
-    async def _awaited(self, name: str, holds_up: Callable[[], bool]) -> _Arrival | None:
+    async def _awaited(self, name: str, holds_up: Callable[[], bool]) -> Arrival | None:
         began = time.monotonic()
         while name not in self._waiting:
             if time.monotonic() > self._end_of_wait(began, holds_up()):
@@ -368,11 +340,11 @@ class Reception:
             f"for up to {self.outlive or 0:g} s"
         )
 
-    async def _bridge(self, host: Host, arrival: _Arrival, order: Order) -> DialedAgent:
+    async def _bridge(self, host: Host, arrival: Arrival, order: Order) -> DialedAgent:
         del self._waiting[host.name]
         self._beginning.append(host)
         try:
-            agent = await _handed_over(arrival, order)
+            agent = await handed_over(arrival, order)
         except BaseException:
             arrival.writer.close()  # Otherwise the host would wait for a launcher that does not expect it any more.
             raise
@@ -404,53 +376,3 @@ def _natural(name: str) -> list[tuple[int, str]]:
     """Return a sort key with which `h10` comes after `h9`."""
     parts = re.split(r"(\d+)", name)
     return [(int(part), "") if part.isdecimal() else (0, part) for part in parts]
-
-
-def _check(hello: Hello) -> None:
-    if hello.version != own_version():
-        raise WireError(f"{hello.name} has farandole {hello.version}, but the launcher has {own_version()}")
-    if not 1 <= hello.slots <= MOST_SLOTS or not hello.name:
-        raise WireError(f"{hello.slots} is not a valid number of slots")
-
-    if hello.own is not None and hello.own.version != OWN_PYTHON:
-        # Functions are pickled, which does not work from one version to another.
-        raise WireError(f"{hello.name} has Python {hello.own.version}, but the launcher has {OWN_PYTHON}")
-
-
-def _host_of(hello: Hello) -> Host:
-    if hello.own is None:
-        return Host(hello.name, hello.slots, "", hello.machine, hello.devices)
-    python = "" if hello.own.python == sys.executable else hello.own.python
-    return Host(hello.name, hello.slots, python, hello.machine, hello.devices, directory=hello.own.directory)
-
-
-async def _handed_over(arrival: _Arrival, order: Order) -> DialedAgent:
-    """Send a host an order to start or connect its agent, and return the link to the agent.
-
-    Raises:
-        AgentLost: the host does not answer, or has no agent.
-    """
-    try:
-        await arrival.channel.send(Codec[Order](Order).encode(order))
-        payload = await asyncio.wait_for(arrival.channel.receive(), BRIDGED_SECONDS)
-        found = Codec[Bridged](Bridged).decode(payload).found
-    except (WireError, TimeoutError, asyncio.TimeoutError) as error:
-        raise AgentLost(f"the connection that it had dialed broke: {error}") from None
-    if not found:
-        raise AgentLost("its agent has ended")
-    return DialedAgent(arrival.reader, arrival.writer, arrival.hello.instance)
-
-
-async def _send_leave(arrival: _Arrival, why: str) -> None:
-    with contextlib.suppress(WireError):
-        await arrival.channel.send(Codec[Order](Order).encode(Leave(why)))
-    arrival.writer.close()
-
-
-def _watch_over(writer: asyncio.StreamWriter) -> None:
-    sock = writer.get_extra_info("socket")
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 2)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4)
