@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
 import pytest
 
+from farandole.control.launcher.host_setup.prepare import Preparation
+from farandole.control.launcher.job.host_list import Host
+from farandole.control.launcher.job.machine import Machine
+from farandole.control.launcher.job.spec import LaunchSpec
+from farandole.control.launcher.output.console import Console
+from farandole.control.launcher.plan.model import HostPlan
 from farandole.control.launcher.ship.file_list import Manifest, build_manifest
 from farandole.control.launcher.ship.missing_files import command_on_hosts, hint_for_missing, where_to_run, why_left_out
 from farandole.errors import SpecError
@@ -47,6 +54,35 @@ def test_files_outside_or_created_later_are_explained(ignoring: Manifest, projec
     assert why_left_out(ignoring, "new.txt") == "it did not exist when the job started"
     (project / ".git").mkdir()
     assert why_left_out(ignoring, ".git") == "git's own files (.git) are never sent"
+
+
+@pytest.mark.parametrize("output", ["package/logs", "../project/package/logs"])
+def test_output_directory_of_the_job_is_not_sent(project: Path, output: str) -> None:
+    (project / "package" / "logs" / "rank.0").mkdir(parents=True)
+    (project / "package" / "logs" / "rank.0" / "stdout").write_text("hello")
+    (project / "package" / "logs.txt").write_text("")
+    manifest = build_manifest(str(project), output=str(project / output))
+    sent = [entry.path for entry in manifest.entries if b"logs" in entry.path]
+    assert sent == [b"package/logs.txt"]
+    assert why_left_out(manifest, "package/logs/rank.0/stdout") == "the output directory of the job is never sent"
+
+
+def test_job_does_not_send_its_output_directory(project: Path) -> None:
+    spec = LaunchSpec(("true",), 1, hosts=(Host("h1", 1),), ship=".", output_dir=Path("out"))
+    (project / "out").mkdir()
+    (project / "out" / "stdout").write_text("hello")
+    machine = Machine("here", 1, 0, str(project), {})
+    preparation = Preparation(spec, machine, Console(print, print), print, "job")
+    asyncio.run(preparation.build_manifest())
+    said = "No such file or directory: 'out/stdout'"
+    hint = preparation.hint(HostPlan("h1", 1, (), local=False, directory="/there"), said)
+    assert hint == "out/stdout is here but was not sent: the output directory of the job is never sent"
+
+
+@pytest.mark.parametrize("output", ["", ".", "..", "../beside"])
+def test_output_directory_elsewhere_changes_nothing(project: Path, output: str) -> None:
+    plain = build_manifest(str(project))
+    assert build_manifest(str(project), output=output and str(project / output)) == plain
 
 
 BIN = "noise.bin is here but was not sent: line 3 of .gitignore says `*.bin`"

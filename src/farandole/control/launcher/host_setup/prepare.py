@@ -175,7 +175,10 @@ class Preparation:
             SpecError: there are too many, or the program to run is not among them.
         """
         directory = os.path.join(self._machine.directory, self._spec.ship)
-        manifest = await asyncio.to_thread(build_manifest, directory, self._spec.ship_limit, Hashes.of(directory))
+        output = "" if self._spec.output_dir is None else os.path.join(self._machine.directory, self._spec.output_dir)
+        manifest = await asyncio.to_thread(
+            build_manifest, directory, self._spec.ship_limit, Hashes.of(directory), output
+        )
         for note in manifest.notes:
             self._console.say(f"note: {note}")
         # A script that would not be copied is refused before any host is contacted.

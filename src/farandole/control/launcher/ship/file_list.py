@@ -45,6 +45,8 @@ class Manifest:
     """Notes for the user about entries that are not sent as they are."""
     files: dict[bytes, File] = field(default_factory=dict)
     """For each digest, one file with that content."""
+    output: bytes = b""
+    """The directory for the output of the job, which is never sent, as a path relative to the root; "": none there."""
 
     @property
     def name(self) -> str:
@@ -61,13 +63,17 @@ class Manifest:
         return os.path.join(self.root, file.path)
 
 
-def build_manifest(directory: str, limit: ShipLimit | None = None, hashes: Hashes | None = None) -> Manifest:
+def build_manifest(
+    directory: str, limit: ShipLimit | None = None, hashes: Hashes | None = None, output: str = ""
+) -> Manifest:
     """Return the manifest of a directory. This reads files, so it may take long.
 
     Args:
         directory: the directory to send.
         limit: the limits of size and number of files.
         hashes: the hashes of earlier runs; without them, every file is read.
+        output: the directory into which the launcher writes the job's output. Its files are of no use on the hosts,
+            and change while they are sent.
 
     Raises:
         SpecError: the path is not a directory, it exceeds the limit, a part of it cannot be read, or it has no files
@@ -76,7 +82,8 @@ def build_manifest(directory: str, limit: ShipLimit | None = None, hashes: Hashe
     root = os.fsencode(os.path.realpath(directory))
     if not os.path.isdir(root):
         raise SpecError(f"--ship {directory} is not a directory", "use --ship . for the current directory")
-    walk = _Walk(root, limit or ShipLimit())
+    outputs = _below(root, output)
+    walk = _Walk(root, limit or ShipLimit(), outputs)
     walk.run()
     walk.check_size()
     if not walk.found:
@@ -89,7 +96,14 @@ def build_manifest(directory: str, limit: ShipLimit | None = None, hashes: Hashe
     digests.save()
     entries: list[Entry] = [*files, *walk.links, *walk.directories]
     entries.sort(key=lambda entry: entry.path)
-    return Manifest(root, tuple(entries), tuple(walk.notes), {file.digest: file for file in files if file.size})
+    by_digest = {file.digest: file for file in files if file.size}
+    return Manifest(root, tuple(entries), tuple(walk.notes), by_digest, outputs)
+
+
+def _below(root: bytes, directory: str) -> bytes:
+    """Return a directory as a path relative to the root; b"" if it is not below it."""
+    relative = os.path.relpath(os.path.realpath(os.fsencode(directory)), root) if directory else b"."
+    return b"" if relative.split(b"/")[0] in (b".", b"..") else relative
 
 
 class Hashes:
@@ -198,9 +212,10 @@ def _unreadable(path: bytes, error: OSError) -> SpecError:
 class _Walk:
     """Collects the files of the directory `root` to send, as paths relative to it."""
 
-    def __init__(self, root: bytes, limit: ShipLimit) -> None:
+    def __init__(self, root: bytes, limit: ShipLimit, without: bytes) -> None:
         self._root = root
         self._limit = limit
+        self._without = without
         self._sizes: dict[bytes, int] = {}
         self.links: list[Link] = []
         self.directories: list[Directory] = []
@@ -247,6 +262,8 @@ class _Walk:
             if entry.name == b".git" or (rule is not None and rule.ignores):
                 continue
             path = os.path.join(directory, entry.name)
+            if path == self._without:
+                continue
             empty = False
             if is_directory:
                 below.append((path, rules))
@@ -293,6 +310,8 @@ class _Walk:
         self.links.append(Link(path, target))
 
     def _tracked(self, path: bytes) -> None:
+        if self._without and path.startswith(self._without + b"/"):
+            return
         try:
             found = os.stat(os.path.join(self._root, path), follow_symlinks=False)
         except OSError:
