@@ -67,7 +67,8 @@ class Job:
     def end(self, seconds: float = 60) -> int:
         """Wait for the end, and return the exit code. Check that no process is left, and no bug was told."""
         code = self.process.wait(seconds)
-        assert "part of the launcher has failed" not in self.said, self.said
+        if (self.directory / "said").is_file():  # Of a pipe, the test reads the end.
+            assert "part of the launcher has failed" not in self.said, self.said
         # On a busy machine, a client does not wait for the very last moments of its daemon.
         until(lambda: not self.left(), lambda: f"nothing is left, such as {self.left()}", 10)
         return code

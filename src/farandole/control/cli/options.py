@@ -74,6 +74,7 @@ def add_network(parser: argparse.ArgumentParser, *, starts_agents: bool = True) 
             "--ssh-fanout",
             metavar="N",
             type=int,
+            default=SshOptions.fanout,
             help="of more hosts than this, the launcher of a job of fixed size reaches N itself, which start the "
             f"others (default: {SshOptions.fanout}; 0: it reaches all hosts itself)",
         )
@@ -251,22 +252,17 @@ def read_ssh(options: argparse.Namespace) -> SshOptions:
         raise SpecError(f"the key {options.ssh_identity} does not exist", "check the path after --ssh-identity")
     if options.ssh_port is not None and not 0 < options.ssh_port < 65536:
         raise SpecError(f"{options.ssh_port} is not a valid port", "use 1 to 65535")
-    fanout = getattr(options, "ssh_fanout", None)
-    if fanout is not None and fanout < 0:
+    fanout = getattr(options, "ssh_fanout", SshOptions.fanout)
+    if fanout < 0:
         raise SpecError(f"--ssh-fanout {fanout} is not a number of hosts", "use 1 or more, or 0 to reach all from here")
-    found = SshOptions(options.ssh, options.ssh_port, options.ssh_identity, tuple(options.ssh_option))
+    found = SshOptions(options.ssh, options.ssh_port, options.ssh_identity, tuple(options.ssh_option), fanout)
     if not is_ssh(found):
-        _refuse_unused(found, fanout)
-    return found if fanout is None else replace(found, fanout=fanout)
+        _refuse_unused(found)
+    return found
 
 
-def _refuse_unused(ssh: SshOptions, fanout: int | None) -> None:
-    given = {
-        "--ssh-port": ssh.port,
-        "--ssh-identity": ssh.identity,
-        "--ssh-option": ssh.options,
-        "--ssh-fanout": fanout,
-    }
+def _refuse_unused(ssh: SshOptions) -> None:
+    given = {"--ssh-port": ssh.port, "--ssh-identity": ssh.identity, "--ssh-option": ssh.options}
     for flag in (flag for flag, value in given.items() if value):
         raise SpecError(
             f"{flag} has no effect with --ssh {ssh.program}: only a program with ssh in its name gets such options",

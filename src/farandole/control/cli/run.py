@@ -238,7 +238,6 @@ def _starter(given: argparse.Namespace, elastic: bool) -> Starter | None:
         "--only-rank": given.only_rank,
         "--job": given.job,
         "--witnesses": given.witnesses,
-        "--ssh-fanout": given.ssh_fanout,
     }
     for flag, value in refused.items():
         if value:
@@ -271,14 +270,6 @@ def read_launch(given: argparse.Namespace, environment: Mapping[str, str] = os.e
     if not command:
         raise SpecError("the command is missing", "farandole run -np 2 python train.py")
     elastic = options.read_elastic(given)
-    if elastic is not None and given.ssh_fanout:
-        raise SpecError(
-            "--ssh-fanout is for jobs of fixed size: the launcher of an elastic job reaches all hosts itself",
-            "omit --ssh-fanout or the elastic options",
-        )
-    for flag, value in ("--ship-limit", given.ship_limit), ("--ship-cache", given.ship_cache):
-        if value and not given.ship:
-            raise SpecError(f"{flag} has no effect without --ship", f"add --ship ., or omit {flag}")
     num_proc, hosts = options.read_hosts(given, elastic)
     return LaunchSpec(
         command=tuple(command),
@@ -332,7 +323,7 @@ def _master(given: argparse.Namespace) -> str:
         if given.master_port is not None:
             raise SpecError("--master-port without --master-addr", "add --master-addr HOST")
         return ""
-    if given.master_port is not None and not 0 < given.master_port < 65536:
+    if given.master_port is not None and not 0 <= given.master_port < 65536:
         raise SpecError(f"{given.master_port} is not a valid port", "use 1 to 65535 for --master-port")
     endpoint = given.rdzv_endpoint or f"{given.master_addr}:{given.master_port or 29500}"
     try:
