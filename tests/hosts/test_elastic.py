@@ -127,9 +127,10 @@ def test_the_daemon_is_killed_and_another_one_takes_over(hosts: Hosts) -> None:
 def test_all_of_the_launcher_is_killed_and_the_job_is_taken_back_by_name(hosts: Hosts) -> None:
     bed = hosts(2)
     job = training(bed, "--job", "dance")
-    bed.desk.run(["kill", "-9", *map(str, daemons(bed))])
+    # First the client, which would start another daemon.
     job.process.kill()
     job.process.wait()
+    bed.desk.run(["kill", "-9", *map(str, daemons(bed))])
     job.attach("dance")
     job.says(r"taken over after .*s: 4 workers on 2 hosts go on")
     job.await_steps(10, size=4)
@@ -140,9 +141,10 @@ def test_all_of_the_launcher_is_killed_and_the_job_is_taken_back_by_name(hosts: 
 def test_all_of_the_launcher_is_killed_and_nobody_takes_the_job_back(hosts: Hosts) -> None:
     bed = hosts(2)
     job = training(bed)
-    bed.desk.run(["kill", "-9", *map(str, daemons(bed))])
+    # First the client, which would start another daemon.
     job.process.kill()
     job.process.wait()
+    bed.desk.run(["kill", "-9", *map(str, daemons(bed))])
     job.is_gone()
 
 
