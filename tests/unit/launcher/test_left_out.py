@@ -56,33 +56,38 @@ def test_files_outside_or_created_later_are_explained(ignoring: Manifest, projec
     assert why_left_out(ignoring, ".git") == "git's own files (.git) are never sent"
 
 
-@pytest.mark.parametrize("output", ["package/logs", "../project/package/logs"])
-def test_output_directory_of_the_job_is_not_sent(project: Path, output: str) -> None:
-    (project / "package" / "logs" / "rank.0").mkdir(parents=True)
-    (project / "package" / "logs" / "rank.0" / "stdout").write_text("hello")
-    (project / "package" / "logs.txt").write_text("")
-    manifest = build_manifest(str(project), output=str(project / output))
-    sent = [entry.path for entry in manifest.entries if b"logs" in entry.path]
-    assert sent == [b"package/logs.txt"]
-    assert why_left_out(manifest, "package/logs/rank.0/stdout") == "the output directory of the job is never sent"
+@pytest.mark.parametrize("output", ["package", "../project/package", "."])
+def test_output_of_workers_is_not_sent(project: Path, output: str) -> None:
+    outputs = project / output
+    for path in ("rank.0/stdout", "worker.12/stderr", "attempt_3/rank.0/stdout", "ranks/rank.0/stdout", "rank.txt"):
+        (outputs / path).parent.mkdir(parents=True, exist_ok=True)
+        (outputs / path).write_text("hello")
+    manifest = build_manifest(str(project), output=str(outputs))
+    inside = b"" if output == "." else b"package/"
+    sent = [entry.path.removeprefix(inside) for entry in manifest.entries if b"rank" in entry.path]
+    assert sent == [b"rank.txt", b"ranks/rank.0/stdout"]
+    for path in ("rank.0", "worker.12/stderr", "attempt_3/rank.0/stdout"):
+        assert why_left_out(manifest, str(outputs / path)) == "the output of workers is never sent"
 
 
-def test_job_does_not_send_its_output_directory(project: Path) -> None:
+def test_job_does_not_send_the_output_of_its_workers(project: Path) -> None:
     spec = LaunchSpec(("true",), 1, hosts=(Host("h1", 1),), ship=".", output_dir=Path("out"))
-    (project / "out").mkdir()
-    (project / "out" / "stdout").write_text("hello")
+    (project / "out" / "rank.0").mkdir(parents=True)
+    (project / "out" / "rank.0" / "stdout").write_text("hello")
     machine = Machine("here", 1, 0, str(project), {})
     preparation = Preparation(spec, machine, Console(print, print), print, "job")
     asyncio.run(preparation.build_manifest())
-    said = "No such file or directory: 'out/stdout'"
+    said = "No such file or directory: 'out/rank.0/stdout'"
     hint = preparation.hint(HostPlan("h1", 1, (), local=False, directory="/there"), said)
-    assert hint == "out/stdout is here but was not sent: the output directory of the job is never sent"
+    assert hint == "out/rank.0/stdout is here but was not sent: the output of workers is never sent"
 
 
-@pytest.mark.parametrize("output", ["", ".", "..", "../beside"])
+@pytest.mark.parametrize("output", ["", "..", "../beside"])
 def test_output_directory_elsewhere_changes_nothing(project: Path, output: str) -> None:
+    (project / "rank.0").mkdir()
     plain = build_manifest(str(project))
     assert build_manifest(str(project), output=output and str(project / output)) == plain
+    assert why_left_out(plain, "rank.0") is None
 
 
 BIN = "noise.bin is here but was not sent: line 3 of .gitignore says `*.bin`"

@@ -28,6 +28,11 @@ _HINTS = {
 }
 
 
+def is_output_folder(name: str) -> bool:
+    """Return whether a folder of an output directory contains output of workers, of this run or an earlier one."""
+    return bool(_WORKER_FOLDER.fullmatch(name) or _ATTEMPT_FOLDER.fullmatch(name))
+
+
 def rank_folder(directory: Path, rank: int, size: int) -> Path:
     """Return the folder of a rank's files; ranks are zero-padded to one width."""
     return directory / f"rank.{rank:0{len(str(size - 1))}}"

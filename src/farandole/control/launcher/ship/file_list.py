@@ -22,6 +22,7 @@ from farandole.base.display.wording import SIZE_UNITS
 from farandole.base.wire import encoding
 from farandole.control.agent.file_messages import Directory, Entry, File, Link
 from farandole.control.launcher.job.ssh_and_ship import ShipLimit
+from farandole.control.launcher.output.logs import is_output_folder
 from farandole.control.launcher.ship.ignore import Rules, decide, entered, outer_rules, tracked_though_ignored
 from farandole.errors import SpecError
 
@@ -45,8 +46,8 @@ class Manifest:
     """Notes for the user about entries that are not sent as they are."""
     files: dict[bytes, File] = field(default_factory=dict)
     """For each digest, one file with that content."""
-    output: bytes = b""
-    """The directory for the output of the job, which is never sent, as a path relative to the root; "": none there."""
+    output: bytes | None = None
+    """The directory for the output of workers, as a path relative to the root; None: it is not there."""
 
     @property
     def name(self) -> str:
@@ -62,6 +63,10 @@ class Manifest:
         """Return the path of a file."""
         return os.path.join(self.root, file.path)
 
+    def is_output(self, path: bytes) -> bool:
+        """Return whether a path, relative to the root, leads to output of workers, which is never sent."""
+        return _is_output(path, self.output)
+
 
 def build_manifest(
     directory: str, limit: ShipLimit | None = None, hashes: Hashes | None = None, output: str = ""
@@ -72,8 +77,8 @@ def build_manifest(
         directory: the directory to send.
         limit: the limits of size and number of files.
         hashes: the hashes of earlier runs; without them, every file is read.
-        output: the directory into which the launcher writes the job's output. Its files are of no use on the hosts,
-            and change while they are sent.
+        output: the directory into which the launcher writes the output of workers. That is of no use on the hosts, and
+            changes while it is sent.
 
     Raises:
         SpecError: the path is not a directory, it exceeds the limit, a part of it cannot be read, or it has no files
@@ -82,7 +87,7 @@ def build_manifest(
     root = os.fsencode(os.path.realpath(directory))
     if not os.path.isdir(root):
         raise SpecError(f"--ship {directory} is not a directory", "use --ship . for the current directory")
-    outputs = _below(root, output)
+    outputs = _relative(root, output) if output else None
     walk = _Walk(root, limit or ShipLimit(), outputs)
     walk.run()
     walk.check_size()
@@ -100,10 +105,14 @@ def build_manifest(
     return Manifest(root, tuple(entries), tuple(walk.notes), by_digest, outputs)
 
 
-def _below(root: bytes, directory: str) -> bytes:
-    """Return a directory as a path relative to the root; b"" if it is not below it."""
-    relative = os.path.relpath(os.path.realpath(os.fsencode(directory)), root) if directory else b"."
-    return b"" if relative.split(b"/")[0] in (b".", b"..") else relative
+def _relative(root: bytes, directory: str) -> bytes | None:
+    """Return a directory as a path relative to the root; None if it is elsewhere."""
+    relative = os.path.relpath(os.path.realpath(os.fsencode(directory)), root)
+    return None if relative.split(b"/")[0] == b".." else relative
+
+
+def _is_output(path: bytes, output: bytes | None) -> bool:
+    return output is not None and is_output_folder(os.fsdecode(os.path.relpath(path, output).split(b"/")[0]))
 
 
 class Hashes:
@@ -212,10 +221,10 @@ def _unreadable(path: bytes, error: OSError) -> SpecError:
 class _Walk:
     """Collects the files of the directory `root` to send, as paths relative to it."""
 
-    def __init__(self, root: bytes, limit: ShipLimit, without: bytes) -> None:
+    def __init__(self, root: bytes, limit: ShipLimit, output: bytes | None) -> None:
         self._root = root
         self._limit = limit
-        self._without = without
+        self._output = output
         self._sizes: dict[bytes, int] = {}
         self.links: list[Link] = []
         self.directories: list[Directory] = []
@@ -262,7 +271,7 @@ class _Walk:
             if entry.name == b".git" or (rule is not None and rule.ignores):
                 continue
             path = os.path.join(directory, entry.name)
-            if path == self._without:
+            if is_directory and _is_output(path, self._output):
                 continue
             empty = False
             if is_directory:
@@ -310,7 +319,7 @@ class _Walk:
         self.links.append(Link(path, target))
 
     def _tracked(self, path: bytes) -> None:
-        if self._without and path.startswith(self._without + b"/"):
+        if _is_output(path, self._output):
             return
         try:
             found = os.stat(os.path.join(self._root, path), follow_symlinks=False)

@@ -39,8 +39,8 @@ def why_left_out(manifest: Manifest, path: str) -> str | None:
         return f"it is outside the directory that was sent, {os.fsdecode(manifest.root)}"
     if relative == b"." or _is_sent(manifest, relative):
         return None
-    if manifest.output and f"{os.fsdecode(relative)}/".startswith(f"{os.fsdecode(manifest.output)}/"):
-        return "the output directory of the job is never sent"
+    if manifest.is_output(relative):
+        return "the output of workers is never sent"
     return _rule_against(manifest.root, relative)
 
 
