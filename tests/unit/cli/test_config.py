@@ -151,6 +151,11 @@ def test_options_on_the_command_line_replace_related_ones_of_the_project_file(
     assert words(project, options_of_run(), {}, {"hostfile", "network"}) == []
 
 
+def test_home_in_a_path_on_other_hosts_is_theirs() -> None:
+    project = Project(Path("/work/farandole.toml"), {"ship-cache": "~/ship", "output-dir": "~/logs"}, {})
+    assert words(project, options_of_run(), {}) == ["--ship-cache=~/ship", f"--output-dir={Path.home()}/logs"]
+
+
 def test_the_environment_wins_over_the_project_file() -> None:
     project = Project(Path("farandole.toml"), {"start-timeout": 60}, {"FARANDOLE_AUTOTUNE_WARMUP_SAMPLES": "1"})
     options = {"start-timeout": Option("start-timeout", type=float)}

@@ -107,7 +107,7 @@ def _add_start(parser: argparse.ArgumentParser) -> None:
     add("--ship-limit", metavar="SIZE[,FILES]", help="limit of what --ship copies (default: 2G,100000)")
     add(
         "--ship-cache",
-        metavar="DIR",
+        metavar="PATH",  # Not DIR: it is a path on the hosts, with the home directory there.
         default="",
         help="directory where hosts keep the copy (default: ~/.cache/farandole/ship)",
     )
