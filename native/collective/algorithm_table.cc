@@ -148,7 +148,10 @@ constexpr std::array kTable = {
               .run = Runs<reduce_exchange>::run},
 };
 
-const Algorithm* find(std::string_view collective, std::string_view name) {
+constexpr const char* kAskedFor = "it was asked for";
+constexpr const char* kShareMemory = "all members share memory";
+
+constexpr const Algorithm* find(std::string_view collective, std::string_view name) {
   if (name.empty()) {
     return nullptr;  // The usual case, and on the path of every request: no algorithm is asked for.
   }
@@ -160,44 +163,51 @@ const Algorithm* find(std::string_view collective, std::string_view name) {
   return nullptr;
 }
 
+// The row of an algorithm that this file names: one that does not exist is an error of the compiler.
+consteval const Algorithm& known(std::string_view collective, std::string_view name) { return *find(collective, name); }
+
+Choice choice_of(const Algorithm& algorithm, const char* reason) noexcept {
+  return {&algorithm, static_cast<uint32_t>(&algorithm - kTable.data()), reason};
+}
+
 // Throws Error(kInvalidArgument) when the table has no such row.
-Choice row(std::string_view collective, std::string_view name, const char* reason) {
+Choice wanted_row(std::string_view collective, std::string_view name) {
   const Algorithm* const found = find(collective, name);
   if (found == nullptr) {
-    std::string known;
+    std::string rows;
     for (const Algorithm& each : kTable) {
-      known += each.collective == collective ? (known.empty() ? "" : ", ") + std::string(each.name) : "";
+      rows += each.collective == collective ? (rows.empty() ? "" : ", ") + std::string(each.name) : "";
     }
     throw base::Error(base::Code::kInvalidArgument, "there is no algorithm '" + std::string(name) + "' for " +
-                                                        std::string(collective) + "; there are: " + known);
+                                                        std::string(collective) + "; there are: " + rows);
   }
-  return {found, static_cast<uint32_t>(found - kTable.data()), reason};
+  return choice_of(*found, kAskedFor);
 }
 
 // The choice for collectives that have one algorithm for shared memory and one for every topology.
-Choice by_topology(std::string_view collective, const Topology& topology, std::string_view wanted,
-                   std::string_view elsewhere) {
-  if (const Algorithm* asked = find(collective, wanted); asked != nullptr && asked->fits(topology)) {
-    return row(collective, wanted, "it was asked for");
+Choice by_topology(const Topology& topology, std::string_view wanted, const Algorithm& on_one,
+                   const Algorithm& elsewhere) {
+  if (const Algorithm* asked = find(on_one.collective, wanted); asked != nullptr && asked->fits(topology)) {
+    return choice_of(*asked, kAskedFor);
   }
-  return on_one_host(topology) ? row(collective, "direct", "all members share memory")
-                               : row(collective, elsewhere, "members on several hosts");
+  return on_one_host(topology) ? choice_of(on_one, kShareMemory) : choice_of(elsewhere, "members on several hosts");
 }
 
 Choice choose_allreduce(const Topology& topology, size_t bytes, const Knobs& knobs, std::string_view wanted) {
   if (const Algorithm* asked = find("allreduce", wanted); asked != nullptr && asked->fits(topology)) {
-    return row("allreduce", wanted, "it was asked for");
+    return choice_of(*asked, kAskedFor);
   }
   if (on_one_host(topology)) {
-    return row("allreduce", "direct", "all members share memory");
+    return choice_of(known("allreduce", "direct"), kShareMemory);
   }
   if (several_on_every_host(topology)) {
-    return row("allreduce", "two_level", "several hosts with several members each");
+    return choice_of(known("allreduce", "two_level"), "several hosts with several members each");
   }
   if (topology.members > kMostExchanging && bytes < knobs.ring_bytes) {
-    return row("allreduce", "recursive_doubling", "a small tensor, and too many members to send to each of them");
+    return choice_of(known("allreduce", "recursive_doubling"),
+                     "a small tensor, and too many members to send to each of them");
   }
-  return row("allreduce", "exchange", "a host has one member only");
+  return choice_of(known("allreduce", "exchange"), "a host has one member only");
 }
 
 struct OperationRow {
@@ -211,35 +221,35 @@ constexpr std::array<OperationRow, kOperations> kOperationTable = {{
     {Operation::kAllreduce, "allreduce", choose_allreduce},
     {Operation::kAdasum, "Adasum",
      [](const Topology&, size_t, const Knobs&, std::string_view) {
-       return row("adasum", "vector_halving", "the only one there is");
+       return choice_of(known("adasum", "vector_halving"), "the only one there is");
      }},
     {Operation::kCompressedAllreduce, "compressed allreduce",
      [](const Topology&, size_t, const Knobs&, std::string_view wanted) {
-       return row("compressed allreduce", wanted, "it was asked for");
+       return wanted_row("compressed allreduce", wanted);
      }},
     {Operation::kAllgather, "allgather",
      [](const Topology& topology, size_t, const Knobs&, std::string_view wanted) {
-       return by_topology("allgather", topology, wanted, "linear");
+       return by_topology(topology, wanted, known("allgather", "direct"), known("allgather", "linear"));
      }},
     {Operation::kBroadcast, "broadcast",
      [](const Topology& topology, size_t, const Knobs&, std::string_view wanted) {
-       return by_topology("broadcast", topology, wanted, "tree");
+       return by_topology(topology, wanted, known("broadcast", "direct"), known("broadcast", "tree"));
      }},
     {Operation::kAlltoall, "alltoall",
      [](const Topology& topology, size_t, const Knobs&, std::string_view wanted) {
-       return by_topology("alltoall", topology, wanted, "pairwise");
+       return by_topology(topology, wanted, known("alltoall", "direct"), known("alltoall", "pairwise"));
      }},
     {Operation::kReducescatter, "reducescatter",
      [](const Topology& topology, size_t, const Knobs&, std::string_view wanted) {
-       return by_topology("reducescatter", topology, wanted, "exchange");
+       return by_topology(topology, wanted, known("reducescatter", "direct"), known("reducescatter", "exchange"));
      }},
     {Operation::kReduce, "reduce",
      [](const Topology& topology, size_t, const Knobs&, std::string_view wanted) {
-       return by_topology("reduce", topology, wanted, "exchange");
+       return by_topology(topology, wanted, known("reduce", "direct"), known("reduce", "exchange"));
      }},
     {Operation::kTransfer, "transfer",
      [](const Topology&, size_t, const Knobs&, std::string_view) {
-       return row("broadcast", "tree", "two members, and links only");
+       return choice_of(known("broadcast", "tree"), "two members, and links only");
      }},
 }};
 static_assert([] {

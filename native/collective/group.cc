@@ -10,7 +10,7 @@ Topology topology_of(const Group& group, const std::vector<int>& hosts) {
   const int members = static_cast<int>(group.size());
   const auto is_with_first = [&](int rank) { return host_of(rank) == host_of(group.members.front()); };
   if (members > 0 && std::ranges::all_of(group.members, is_with_first)) {
-    return {members, 1, members};  // small calls ask often, and need no table for that
+    return {members, 1, members};  // without a table
   }
   std::map<int, int> on_host;
   for (const int rank : group.members) {
@@ -21,6 +21,14 @@ Topology topology_of(const Group& group, const std::vector<int>& hosts) {
     topology.fewest_on_a_host = std::min(topology.fewest_on_a_host, count);
   }
   return topology;
+}
+
+const Topology& TopologyMemo::of(const Group& group, const std::vector<int>& hosts) {
+  if (group.members != members_) {
+    topology_ = topology_of(group, hosts);
+    members_ = group.members;
+  }
+  return topology_;
 }
 
 std::vector<int> members_on_host(const Group& group, const std::vector<int>& hosts, int index) {

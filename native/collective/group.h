@@ -32,6 +32,17 @@ struct Topology {
 // `hosts` as in transport::Mesh::hosts().
 Topology topology_of(const Group& group, const std::vector<int>& hosts);
 
+// The same in one world, whose hosts do not change. It remembers the answer for the group that it was asked about last:
+// every request asks, mostly about the same group, and a large one has many members to count.
+class TopologyMemo {
+ public:
+  const Topology& of(const Group& group, const std::vector<int>& hosts);
+
+ private:
+  std::vector<int> members_;
+  Topology topology_;
+};
+
 // The members that share a host with members[index], ascending.
 std::vector<int> members_on_host(const Group& group, const std::vector<int>& hosts, int index);
 

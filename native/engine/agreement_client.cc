@@ -384,8 +384,9 @@ void AgreementClient::end_world(const Error& why, bool certain) {
   names_.take_all(unfinished);
   arrivals_.take_all(unfinished);
   core_.reported().take_all(unfinished);
+  const int64_t now_ns = base::now_ns();
   for (auto& pending : unfinished) {
-    parts_.outcomes.complete(std::move(pending), why.code(), why.what(), why.lost_rank());
+    parts_.outcomes.complete(std::move(pending), {why.code(), why.what(), why.lost_rank()}, now_ns);
   }
   parts_.outcomes.announce();
   if (formations_) {

@@ -1,6 +1,7 @@
 // This worker's part in agreement, after rank 0 has decided: what it does for each type of decision.
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <utility>
 
 #include "base/clock.h"
@@ -104,15 +105,20 @@ void AgreementClient::obey_formation(const Decision& decision) {
 
 void AgreementClient::obey_run(const Decision& decision) {
   runner_->begin(decision.number);
-  if (core_.group(decision.group) == nullptr) {
+  const Group* group = core_.group(decision.group);
+  if (group == nullptr) {
     return;  // not our group
   }
-  const Group group = *core_.group(decision.group);  // a copy: the decision may remove the group
+  std::optional<Group> copy;
+  if (!decision.agreed.empty()) {  // it may remove the group
+    group = &copy.emplace(*group);
+  }
   std::vector<Runnable> runnables = take_decided(decision);
-  parts_.recorder.record_round(decision.group);
+  const int64_t now_ns = base::now_ns();
+  parts_.recorder.record_round(decision.group, now_ns);
   parts_.outcomes.announce();
-  parts_.recorder.measure_agreement(rank_, decision, runnables);
-  runner_->run(group, std::move(runnables), unfinished_);
+  parts_.recorder.measure_agreement(rank_, decision, runnables, now_ns);
+  runner_->run(*group, std::move(runnables), now_ns, unfinished_);
   if (const auto knobs = parts_.tuning.next(runner_->knobs())) {
     Decision tune;
     tune.type = Decision::Type::kTune;
@@ -166,7 +172,7 @@ void AgreementClient::fail_refused(AgreementCore::Taken::Refused refused) {
   if (signature.kind == Kind::kRemoveGroup) {
     parts_.submissions.keep_group(static_cast<uint32_t>(signature.shape[0]));
   }
-  parts_.outcomes.complete(std::move(refused.pending), Code::kMismatch, refused.reason, -1);
+  parts_.outcomes.complete(std::move(refused.pending), {Code::kMismatch, refused.reason, -1}, base::now_ns());
 }
 
 void AgreementClient::receive_stall_query(uint64_t query) {

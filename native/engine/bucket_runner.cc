@@ -88,51 +88,63 @@ backend::Formation* BucketRunner::formation() const noexcept {
   return nullptr;
 }
 
-BucketRunner::Selected BucketRunner::select(const Group& group, const backend::Need& need) const {
-  const backend::Selection selection = backend::select(rows_, need, group, mesh_.hosts(), formed_.contains(group.id));
+void BucketRunner::choose(const Group& group, Pending& pending) const {
+  const auto need = need_of(pending.request.signature);
+  if (!need) {
+    pending.choice = {nullptr, kNone, "agreement is all it takes"};
+    return;
+  }
+  const backend::Selection selection = backend::select(rows_, *need, group, mesh_.hosts(), formed_.contains(group.id));
   const auto found = std::ranges::find(instances_, selection.row, &Instance::row);
   if (found == instances_.end()) {
-    throw base::Error(Code::kInternal, backend::refusal_of(rows_, need));  // submit() has refused it
+    throw base::Error(Code::kInternal, backend::refusal_of(rows_, *need));  // submit() has refused it
   }
-  return {*found->backend, selection.through_host};
+  pending.backend = found->backend.get();
+  take_from_device(pending, selection.through_host);
+  pending.choice = pending.backend->choose(group, *need);
 }
 
-std::vector<std::vector<size_t>> BucketRunner::plan(const Group& group, std::vector<Runnable>& runnables) const {
+std::vector<BucketRunner::Bucket> BucketRunner::plan(std::vector<Runnable>& runnables) const {
   std::vector<Fusible> fusibles;
   fusibles.reserve(runnables.size());
-  for (Runnable& runnable : runnables) {
-    const Signature& signature = runnable.pending->request.signature;
-    Fusible fusible{signature.bytes(), {}, true};
-    if (const auto need = need_of(signature)) {
-      const Selected selected = select(group, *need);
-      runnable.backend = &selected.backend;
-      take_from_device(*runnable.pending, selected.through_host);
-      runnable.choice = runnable.backend->choose(group, *need);
-      fusible.alone = !row_of(signature.kind).merges || !runnable.choice.algorithm->fusible;
-    } else {
-      runnable.choice = {nullptr, kNone, "agreement is all it takes"};
+  for (const Runnable& runnable : runnables) {
+    const Pending& pending = *runnable.pending;
+    const Signature& signature = pending.request.signature;
+    Fusible& fusible = fusibles.emplace_back(Fusible{signature.bytes(), {}, true});
+    if (pending.backend != nullptr && row_of(signature.kind).merges && pending.choice.algorithm->fusible) {
+      fusible.alone = false;
+      fusible.key = fusion_key(signature, pending.backend, pending.choice.index);
     }
-    if (!fusible.alone && runnables.size() > 1) {
-      fusible.key = fusion_key(signature, runnable.backend, runnable.choice.index);
+  }
+  std::vector<Bucket> buckets;
+  for (const std::vector<size_t>& indices : plan_buckets(fusibles, knobs_.fusion_threshold)) {
+    Bucket& bucket = buckets.emplace_back();
+    for (const size_t index : indices) {
+      bucket.push_back(&runnables[index]);
     }
-    fusibles.push_back(fusible);
   }
-  if (runnables.size() == 1) {
-    return {{0}};  // without a table: small calls usually consist of one request
-  }
-  return plan_buckets(fusibles, knobs_.fusion_threshold);
+  return buckets;
 }
 
-void BucketRunner::run(const Group& group, std::vector<Runnable> runnables,
+void BucketRunner::run(const Group& group, std::vector<Runnable> runnables, int64_t agreed_ns,
                        std::vector<std::unique_ptr<Pending>>& unfinished) {
   try {
-    const auto buckets = plan(group, runnables);
-    recorder_.number_buckets(buckets, runnables);
-    for (const std::vector<size_t>& indices : buckets) {
-      std::vector<Runnable*> bucket;
-      for (const size_t index : indices) {
-        bucket.push_back(&runnables[index]);
+    for (const Runnable& runnable : runnables) {
+      if (!runnable.pending->is_staged) {
+        choose(group, *runnable.pending);
       }
+    }
+    if (runnables.size() == 1) {  // without a plan: small calls usually consist of one request
+      Runnable* const only = &runnables.front();
+      recorder_.number_bucket({&only, 1}, agreed_ns);
+      run_bucket(group, {&only, 1});
+      return;
+    }
+    const std::vector<Bucket> buckets = plan(runnables);
+    for (const Bucket& bucket : buckets) {
+      recorder_.number_bucket(bucket, agreed_ns);
+    }
+    for (const Bucket& bucket : buckets) {
       run_bucket(group, bucket);
     }
   } catch (...) {
@@ -149,8 +161,8 @@ void BucketRunner::run(const Group& group, std::vector<Runnable> runnables,
 void BucketRunner::run_bucket(const Group& group, std::span<Runnable* const> bucket) {
   const Event started = recorder_.begin_bucket(group, bucket);
   device::MarkPointer mark;
-  const Runnable& first = *bucket.front();
-  const Signature& signature = first.pending->request.signature;
+  const Pending& first = *bucket.front()->pending;
+  const Signature& signature = first.request.signature;
   if (const auto make_job = row_of(signature.kind).make_job) {
     // Only the two members of a transfer are here.
     const std::optional<Group> pair =
@@ -158,15 +170,15 @@ void BucketRunner::run_bucket(const Group& group, std::span<Runnable* const> buc
     const Group& members = pair ? *pair : group;
     mark = first.backend->run(members, first.choice, make_job(members, bucket, copied_), marks_of(bucket));
   }
-  recorder_.end_bucket(started, bucket, std::exchange(copied_, {}));
+  const int64_t ended_ns = recorder_.end_bucket(started, bucket, std::exchange(copied_, {}));
   for (Runnable* runnable : bucket) {
-    complete(std::move(runnable->pending), mark);
+    complete(std::move(runnable->pending), mark, ended_ns);
   }
   outcomes_.announce();
 }
 
 // A request in device memory is done when the GPU has the result.
-void BucketRunner::complete(std::unique_ptr<Pending> pending, const device::MarkPointer& mark) {
+void BucketRunner::complete(std::unique_ptr<Pending> pending, const device::MarkPointer& mark, int64_t at_ns) {
   if (mark != nullptr && pending->completion != nullptr) {
     outcomes_.launch(std::move(pending), mark);
     return;
@@ -177,7 +189,7 @@ void BucketRunner::complete(std::unique_ptr<Pending> pending, const device::Mark
     device::MarkPointer delivered = pending->mirror->deliver();
     outcomes_.launch(std::move(pending), std::move(delivered));
   } else {
-    outcomes_.complete(std::move(pending), Code::kOk, "", -1);
+    outcomes_.complete(std::move(pending), {}, at_ns);
   }
 }
 
@@ -186,20 +198,17 @@ void BucketRunner::stage(const Group& group, Pending& pending) {
   if (signature.kind != Kind::kAllreduce) {
     return;
   }
-  const backend::Need need = *need_of(signature);
-  backend::Backend& backend = select(group, need).backend;
-  pending.is_staged = backend.stage(group, backend.choose(group, need),
-                                    kinds::allreduce_job_of(pending.request, group.size(), copied_));
+  choose(group, pending);
+  pending.is_staged =
+      pending.backend->stage(group, pending.choice, kinds::allreduce_job_of(pending.request, group.size(), copied_));
 }
 
 void BucketRunner::reduce_staged(const Group& group, const Pending& pending) {
   if (!pending.is_staged) {
     return;
   }
-  const backend::Need need = *need_of(pending.request.signature);
-  backend::Backend& backend = select(group, need).backend;
-  backend.reduce_staged(group, backend.choose(group, need),
-                        kinds::allreduce_job_of(pending.request, group.size(), copied_));
+  pending.backend->reduce_staged(group, pending.choice,
+                                 kinds::allreduce_job_of(pending.request, group.size(), copied_));
 }
 
 }  // namespace farandole::engine

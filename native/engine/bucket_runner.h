@@ -40,8 +40,8 @@ class BucketRunner {
   void stage(const collective::Group& group, Pending& pending);
   // All members have this request, and have staged theirs if this one has: does what one of them can do for all.
   void reduce_staged(const collective::Group& group, const Pending& pending);
-  // If it throws, the requests that did not run are in `unfinished`.
-  void run(const collective::Group& group, std::vector<Runnable> runnables,
+  // They were agreed on at that time. If it throws, the requests that did not run are in `unfinished`.
+  void run(const collective::Group& group, std::vector<Runnable> runnables, int64_t agreed_ns,
            std::vector<std::unique_ptr<Pending>>& unfinished);
   // From now on, the backends that have to be formed run in this group, or no longer do so.
   void use_formed(uint32_t group) { formed_.insert(group); }
@@ -57,14 +57,14 @@ class BucketRunner {
     std::unique_ptr<backend::Backend> backend;
   };
 
-  struct Selected {
-    backend::Backend& backend;
-    bool through_host;
-  };
-  Selected select(const collective::Group& group, const backend::Need& need) const;
-  std::vector<std::vector<size_t>> plan(const collective::Group& group, std::vector<Runnable>& runnables) const;
-  void complete(std::unique_ptr<Pending> pending, const device::MarkPointer& mark);
+  using Bucket = std::vector<Runnable*>;
+
+  // Chooses what runs a request.
+  void choose(const collective::Group& group, Pending& pending) const;
+  std::vector<Bucket> plan(std::vector<Runnable>& runnables) const;
   void run_bucket(const collective::Group& group, std::span<Runnable* const> bucket);
+  void complete(std::unique_ptr<Pending> pending, const device::MarkPointer& mark, int64_t at_ns);
+
   const std::span<const backend::Row* const> rows_;
   const transport::Mesh& mesh_;
   Recorder& recorder_;

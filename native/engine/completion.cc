@@ -42,36 +42,27 @@ void Completions::free_name(const std::shared_ptr<Completion>& completion) {
   }
 }
 
-std::vector<Completions::Opened> Completions::open(std::vector<Opening> openings, size_t& taken) {
-  std::vector<Opened> opened;
-  opened.reserve(openings.size());
-  for (Opening& opening : openings) {
-    auto completion = std::make_shared<Completion>();
-    if (!opening.key.empty()) {
-      completion->key_hash = std::hash<std::string>{}(opening.key);
-      completion->key = std::move(opening.key);
-    }
-    completion->callback = std::move(opening.callback);
-    opened.push_back({0, std::move(completion)});
+std::optional<size_t> Completions::open(const Opened& opened) {
+  for (const auto& completion : opened) {
+    completion->key_hash = std::hash<std::string>{}(completion->key);
   }
   const base::MutexLock lock(mutex_);
   for (size_t i = 0; i < opened.size(); ++i) {
-    if (!take_name(opened[i].completion)) {
+    if (!take_name(opened[i])) {
       for (size_t earlier = 0; earlier < i; ++earlier) {
-        free_name(opened[earlier].completion);
+        free_name(opened[earlier]);
       }
-      taken = i;
-      return {};
+      return i;
     }
   }
-  for (Opened& each : opened) {
-    each.handle = each.completion->handle = ++last_;
-    table_.emplace(each.handle, each.completion);
+  for (const auto& completion : opened) {
+    completion->handle = ++last_;
+    table_.emplace(completion->handle, completion);
   }
-  return opened;
+  return std::nullopt;
 }
 
-void Completions::withdraw(const std::vector<std::shared_ptr<Completion>>& opened) {
+void Completions::withdraw(const Opened& opened) {
   const base::MutexLock lock(mutex_);
   for (const auto& completion : opened) {
     free_name(completion);
@@ -139,9 +130,8 @@ void Completions::launch(const std::vector<std::shared_ptr<Completion>>& launche
   changed_.notify_all();
 }
 
-void Completions::finish(std::vector<Finished> finished) {
+void Completions::finish(std::span<Finished> finished) {
   {
-    const int64_t now = base::now_ns();
     const base::MutexLock lock(mutex_);
     for (Finished& each : finished) {
       const auto& completion = each.completion;
@@ -151,7 +141,7 @@ void Completions::finish(std::vector<Finished> finished) {
         to_call_.push_back({completion, std::exchange(completion->callback, nullptr)});
         callbacks_listed_.store(true, std::memory_order_release);
       }
-      advance(completion, Progress::kDone, now);
+      advance(completion, Progress::kDone, each.at_ns);
     }
   }
   changed_.notify_all();
@@ -221,8 +211,7 @@ std::optional<Completions::Awaited> Completions::find_all(std::span<const Handle
   return awaited;
 }
 
-bool Completions::have_come(const Awaited& awaited, Progress progress) const {
-  const base::MutexLock lock(mutex_);
+bool Completions::have_come(const Awaited& awaited, Progress progress) noexcept {
   // From behind: the last one is mostly the last to come so far.
   return std::all_of(awaited.rbegin(), awaited.rend(),
                      [progress](const auto& completion) { return completion->progress >= progress; });

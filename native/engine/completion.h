@@ -51,7 +51,8 @@ struct Outcome {
 // Data, sizes and mark are written by the engine thread before it is launched, and read by anyone after. The outcome is
 // known when it is done: before that, see() says whether it has failed.
 struct Completion : Outcome {
-  Progress progress = Progress::kOpen;
+  // Written with the table's mutex, and after all that it says is there.
+  std::atomic<Progress> progress = Progress::kOpen;
   base::Bytes data;                             // allgather: the gathered elements
   std::shared_ptr<device::Memory> device_data;  // instead of it, when it ran in the memory of a GPU
   std::vector<int64_t> sizes;                   // allgather: first dimensions by member; add group: the id
@@ -60,7 +61,7 @@ struct Completion : Outcome {
   // The rest belongs to the table.
   Handle handle = 0;
   Callback callback;  // until it is done; null: there is none
-  std::string key;    // the name in flight, if it takes one
+  std::string key;    // the name in flight; empty: it takes none
   size_t key_hash = 0;
   int64_t launched_ns = 0;
   bool released = false;  // by the user
@@ -68,19 +69,12 @@ struct Completion : Outcome {
 
 class Completions {
  public:
-  struct Opened {
-    Handle handle;
-    std::shared_ptr<Completion> completion;
-  };
-  struct Opening {
-    std::string key;  // empty: it takes no name
-    Callback callback{};
-  };
-  // Opens a handle for each of these names, or none: when one of them is in flight, or comes twice, sets `taken` to the
-  // index of it. They are then withdrawn, or going to be done.
-  std::vector<Opened> open(std::vector<Opening> openings, size_t& taken);
+  using Opened = std::vector<std::shared_ptr<Completion>>;
+  // Gives each of these a handle, or none: if the name of one is in flight, or comes twice, returns the index of it.
+  // They are then withdrawn, or going to be done.
+  std::optional<size_t> open(const Opened& opened);
   // Undoes open(), because the requests are refused after all. No caller has their handles yet.
-  void withdraw(const std::vector<std::shared_ptr<Completion>>& opened);
+  void withdraw(const Opened& opened);
   // So many callbacks of opened handles are going to be called: their requests will not be withdrawn any more.
   void expect_callbacks(size_t callbacks);
   // No request of before is in flight any more.
@@ -98,8 +92,9 @@ class Completions {
   struct Finished {
     std::shared_ptr<Completion> completion;
     Outcome outcome;
+    int64_t at_ns;
   };
-  void finish(std::vector<Finished> finished);
+  void finish(std::span<Finished> finished);
 
   // Whether run_callbacks() has something to do.
   bool has_callbacks() const noexcept { return callbacks_listed_.load(std::memory_order_acquire); }
@@ -116,7 +111,7 @@ class Completions {
   using Awaited = std::vector<std::shared_ptr<Completion>>;
   // Nothing when one of these handles does not exist.
   std::optional<Awaited> find_all(std::span<const Handle> handles) const;
-  bool have_come(const Awaited& awaited, Progress progress) const;
+  static bool have_come(const Awaited& awaited, Progress progress) noexcept;
   // Their user has seen which of these are launched. Gives the first one that has failed so far, or null.
   std::shared_ptr<const Completion> see(const Awaited& awaited);
   // Waits until all of these have come so far or `stop()` says true, at most until the deadline. What changes `stop()`
@@ -142,8 +137,7 @@ class Completions {
   std::atomic<bool> callbacks_listed_ = false;  // whether `to_call_` has any
   size_t uncalled_ GUARDED_BY(mutex_) = 0;      // callbacks that have not returned
   Handle last_ GUARDED_BY(mutex_) = 0;
-  // Completion::progress, its outcome until it is done, and the fields that belong to the table are guarded by mutex_
-  // too.
+  // A Completion's outcome until it is done, and the fields that belong to the table, are guarded by mutex_ too.
   std::unordered_map<Handle, std::shared_ptr<Completion>> table_ GUARDED_BY(mutex_);
   struct KeyHash {
     size_t operator()(const std::shared_ptr<Completion>& completion) const noexcept { return completion->key_hash; }

@@ -157,7 +157,7 @@ class Coordinator {
   std::map<uint32_t, GroupState> groups_;
   std::deque<uint32_t> free_ids_;
   uint32_t next_id_ = 1;
-  std::deque<uint32_t> touched_;  // groups with complete names, in the order of the first one
+  std::vector<uint32_t> touched_;  // groups with complete names, in the order of the first one
   FormationTally formations_;
   size_t open_tallies_ = 0;
   std::vector<bool> joined_;  // by rank

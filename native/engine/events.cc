@@ -1,13 +1,6 @@
 #include "engine/events.h"
 
-#include <algorithm>
-
 namespace farandole::engine {
-
-void Events::record(const Event& event) {
-  const base::MutexLock lock(mutex_);
-  ring_buffer_[count_++ % kCapacity] = event;
-}
 
 uint32_t Events::number_of(const std::string& name, const Signature& signature) {
   const base::MutexLock lock(mutex_);
@@ -38,21 +31,6 @@ std::string Events::signature_of(uint32_t number) const {
     return "";
   }
   return by_number_[number].type + " " + format_shape(by_number_[number].shape);
-}
-
-size_t Events::read(uint64_t& cursor, std::span<Event> into, uint64_t& lost) {
-  are_read_.store(true, std::memory_order_relaxed);
-  const base::MutexLock lock(mutex_);
-  const uint64_t oldest = count_ > kCapacity ? count_ - kCapacity : 0;
-  if (cursor < oldest) {
-    lost += oldest - cursor;
-    cursor = oldest;
-  }
-  const auto copied = static_cast<size_t>(std::min<uint64_t>(count_ - cursor, into.size()));
-  for (size_t i = 0; i < copied; ++i) {
-    into[i] = ring_buffer_[cursor++ % kCapacity];
-  }
-  return copied;
 }
 
 }  // namespace farandole::engine

@@ -1,4 +1,4 @@
-// The engine's actions and their times: a ring buffer of the last events, which the timeline and the metrics read.
+// The engine's actions and their times, which timelines read.
 #pragma once
 
 #include <atomic>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/mutex.h"
+#include "engine/event_ring.h"
 #include "engine/request.h"
 
 namespace farandole::engine {
@@ -42,7 +43,8 @@ struct Event {
 
 class Events {
  public:
-  void record(const Event& event);
+  // For the thread with the progress lock.
+  void record(const Event& event) noexcept { ring_.record(event); }
   // Returns the number that stands for a request's name in events; kNone once too many different names have been seen.
   // Remembers the signature as the last one of that name.
   uint32_t number_of(const std::string& name, const Signature& signature);
@@ -51,9 +53,11 @@ class Events {
   // "float32 [3, 4]", or nothing.
   std::string signature_of(uint32_t number) const;
 
-  // Copies events that came after `cursor` (0: the oldest still there), in order, and moves the cursor. Adds to
-  // `lost` those that were overwritten unread. Returns how many were copied. Any thread.
-  size_t read(uint64_t& cursor, std::span<Event> into, uint64_t& lost);
+  // As EventRing::read(). Any thread.
+  size_t read(uint64_t& cursor, std::span<Event> into, uint64_t& lost) noexcept {
+    are_read_.store(true, std::memory_order_relaxed);
+    return ring_.read(cursor, into, lost);
+  }
   // Returns whether events have ever been read: those that cost more to record are recorded only then.
   bool are_read() const noexcept { return are_read_.load(std::memory_order_relaxed); }
 
@@ -62,10 +66,8 @@ class Events {
   static constexpr size_t kMaxNames = size_t{1} << 16;
 
   std::atomic<bool> are_read_{false};
-  // Held only for a copy of some bytes, so the engine thread hardly ever waits for a reader.
-  mutable base::Mutex mutex_;
-  std::vector<Event> ring_buffer_ GUARDED_BY(mutex_) = std::vector<Event>(kCapacity);
-  uint64_t count_ GUARDED_BY(mutex_) = 0;
+  EventRing<Event, kCapacity> ring_;
+  mutable base::Mutex mutex_;  // of names
   struct Name {
     const std::string* text;
     std::string type;

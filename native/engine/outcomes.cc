@@ -3,23 +3,24 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/log.h"
 
 namespace farandole::engine {
 
-void Outcomes::complete(std::unique_ptr<Pending> pending, base::Code code, const std::string& error, int lost_rank) {
+void Outcomes::complete(std::unique_ptr<Pending> pending, Outcome outcome, int64_t at_ns) {
   if (pending->completion != nullptr) {
     --in_flight_;
-    finish(std::move(pending), {code, error, lost_rank});
+    finish(std::move(pending), std::move(outcome), at_ns);
   }
 }
 
-void Outcomes::finish(std::unique_ptr<Pending> pending, Outcome outcome) {
-  recorder_.record(outcome.code == base::Code::kOk ? Phase::kDone : Phase::kFailed, *pending);
+void Outcomes::finish(std::unique_ptr<Pending> pending, Outcome outcome, int64_t at_ns) {
+  recorder_.record(outcome.code == base::Code::kOk ? Phase::kDone : Phase::kFailed, *pending, at_ns);
   if (outcome.code == base::Code::kOk) {
     tuning_.measure(*pending);
   }
-  finished_.push_back({std::move(pending->completion), std::move(outcome)});
+  finished_.push_back({std::move(pending->completion), std::move(outcome), at_ns});
 }
 
 void Outcomes::launch(std::unique_ptr<Pending> pending, device::MarkPointer mark) {
@@ -38,7 +39,8 @@ void Outcomes::announce() {
     completions_.launch(std::exchange(newly_launched_, {}));
   }
   if (!finished_.empty()) {
-    completions_.finish(std::exchange(finished_, {}));
+    completions_.finish(finished_);
+    finished_.clear();
   }
 }
 
@@ -59,7 +61,7 @@ void Outcomes::settle() {
     if (sweep.is_reached(*launched_[i]->completion->mark)) {
       std::unique_ptr<Pending> done = std::move(launched_[i]);
       launched_.erase(launched_.begin() + static_cast<ptrdiff_t>(i));
-      finish(std::move(done), {});
+      finish(std::move(done), {}, base::now_ns());
     } else {
       ++i;
     }
@@ -81,13 +83,13 @@ void Outcomes::lose_launched() noexcept {
 void Outcomes::settle_all(const base::Deadline& deadline, const base::Error& why) {
   for (std::unique_ptr<Pending>& pending : std::exchange(launched_, {})) {
     if (pending->is_lost) {
-      finish(std::move(pending), {why.code(), why.what(), why.lost_rank()});
+      finish(std::move(pending), {why.code(), why.what(), why.lost_rank()}, base::now_ns());
     } else if (device::wait_until_reached(*pending->completion->mark, deadline)) {
-      finish(std::move(pending), {});
+      finish(std::move(pending), {}, base::now_ns());
     } else {
       const std::string error =
           "the result of '" + pending->request.name + "' has not arrived in the memory of its GPU";
-      finish(std::move(pending), {base::Code::kUnavailable, error, -1});
+      finish(std::move(pending), {base::Code::kUnavailable, error, -1}, base::now_ns());
     }
   }
   announce();

@@ -27,8 +27,8 @@ class Outcomes {
   // Requests of this worker that the engine has taken up and that are neither launched nor done.
   int in_flight() const noexcept { return in_flight_; }
 
-  // Users are told with the next announce().
-  void complete(std::unique_ptr<Pending> pending, base::Code code, const std::string& error, int lost_rank);
+  // Users are told with the next announce(). `at_ns`: the time.
+  void complete(std::unique_ptr<Pending> pending, Outcome outcome, int64_t at_ns);
   // The request is done when the mark is reached. Users are told as for complete().
   void launch(std::unique_ptr<Pending> pending, device::MarkPointer mark);
   void announce();
@@ -49,7 +49,7 @@ class Outcomes {
   void settle_all(const base::Deadline& deadline, const base::Error& why);
 
  private:
-  void finish(std::unique_ptr<Pending> pending, Outcome outcome);
+  void finish(std::unique_ptr<Pending> pending, Outcome outcome, int64_t at_ns);
 
   Completions& completions_;
   Recorder& recorder_;

@@ -42,8 +42,11 @@ struct Pending {
   uint32_t name_number = kNone;
   uint32_t bucket = kNone;
   bool is_waited_for = false;  // by a user, from the start
-  bool is_staged = false;      // see backend::Backend::stage
-  int reduced_by = -1;         // if it is staged: the rank that called backend::Backend::reduce_staged
+  // What runs it; no backend: agreement is all it takes. Chosen when it is staged, or else when it is agreed on.
+  backend::Backend* backend = nullptr;
+  collective::Choice choice{};
+  bool is_staged = false;  // see backend::Backend::stage
+  int reduced_by = -1;     // if it is staged: the rank that called backend::Backend::reduce_staged
   // In device memory: the mark after which the input is complete; its mirror, or null if its backend takes the tensor
   // where it is.
   device::MarkPointer ready;
@@ -57,9 +60,7 @@ struct Pending {
 // An agreed request on its way into a bucket.
 struct Runnable {
   std::unique_ptr<Pending> pending;
-  std::vector<int64_t> sizes{};         // of an allgather
-  backend::Backend* backend = nullptr;  // null: agreement is all it takes
-  collective::Choice choice{};
+  std::vector<int64_t> sizes{};  // of an allgather
 };
 
 }  // namespace farandole::engine

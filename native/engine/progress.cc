@@ -168,10 +168,7 @@ bool Engine::prepare_sleep_after_helping() {
 
 bool Engine::extend_sleep() {
   const int64_t until_ns = sleep_ends(agreement_->next_alarm());
-  const auto same = [](const pollfd& now, const pollfd& then) {
-    return now.fd == then.fd && now.events == then.events;
-  };
-  if (until_ns < sleeps_until_ns_ || !std::ranges::equal(frames_->awaited(), slept_on_, same)) {
+  if (until_ns < sleeps_until_ns_ || !frames_->is_awaited(slept_on_)) {
     return false;
   }
   sleeps_until_ns_ = until_ns;

@@ -10,11 +10,6 @@ bool ProgressLock::demand() {
   return taken_;
 }
 
-bool ProgressLock::is_demanded() const {
-  const base::MutexLock lock(mutex_);
-  return engine_waits_;
-}
-
 void ProgressLock::take() {
   const base::MutexLock lock(mutex_);
   engine_waits_ = true;

@@ -25,7 +25,7 @@ class ProgressLock {
   // For the engine thread: waits until the lock is free.
   void take();
   // For the thread that has it: whether the engine thread waits for it.
-  bool is_demanded() const;
+  bool is_demanded() const noexcept { return engine_waits_; }
   // For a user thread: false when another thread holds the lock, or the engine thread waits for it.
   bool try_take();
   void leave();
@@ -50,7 +50,7 @@ class ProgressLock {
   base::Condition left_;
   // The engine thread begins and ends with the lock held: no other thread gets it while there is no engine thread.
   bool taken_ GUARDED_BY(mutex_) = true;
-  bool engine_waits_ GUARDED_BY(mutex_) = false;
+  std::atomic<bool> engine_waits_ = false;  // written with the mutex only
   std::atomic<int> wishes_ = 0;
 };
 

@@ -9,28 +9,26 @@ namespace farandole::engine {
 
 using collective::Group;
 
-void Recorder::number_buckets(const std::vector<std::vector<size_t>>& plan, std::vector<Runnable>& runnables) {
-  for (const std::vector<size_t>& bucket : plan) {
-    for (const size_t index : bucket) {
-      runnables[index].pending->bucket = buckets_;
-      if (runnables[index].pending->completion != nullptr) {
-        record(Phase::kAgreed, *runnables[index].pending);
-      }
+void Recorder::number_bucket(std::span<Runnable* const> bucket, int64_t now_ns) {
+  for (Runnable* const runnable : bucket) {
+    runnable->pending->bucket = buckets_;
+    if (runnable->pending->completion != nullptr) {
+      record(Phase::kAgreed, *runnable->pending, now_ns);
     }
-    ++buckets_;
   }
+  ++buckets_;
 }
 
 // Only durations are compared, never clocks of different hosts: the decision says how long ago, by rank 0's clock, the
 // last rank was ready. The time that messages take is known to the rank that was last, which waited for no other.
 // Requests that were agreed on without messages have no last rank, and took no time.
-void Recorder::measure_agreement(int own_rank, const Decision& decision, std::vector<Runnable>& runnables) {
-  const int64_t now = base::now_ns();
+void Recorder::measure_agreement(int own_rank, const Decision& decision, std::vector<Runnable>& runnables,
+                                 int64_t now_ns) {
   const int64_t telling_ns = decision.last_rank < 0 ? 0 : decision.settling_ns + round_trip_ns_;
   int64_t shortest = INT64_MAX;
   for (Runnable& runnable : runnables) {
     Pending& pending = *runnable.pending;
-    const int64_t total = now - pending.submitted_ns;
+    const int64_t total = now_ns - pending.submitted_ns;
     pending.negotiated_ns = std::min(total, telling_ns);
     pending.waited_ns = total - pending.negotiated_ns;
     shortest = std::min(shortest, total);
@@ -47,7 +45,7 @@ Event Recorder::begin_bucket(const Group& group, std::span<Runnable* const> buck
   event.phase = Phase::kStarted;
   event.kind = bucket.front()->pending->request.signature.kind;
   event.group = group.id;
-  event.algorithm = bucket.front()->choice.index;
+  event.algorithm = bucket.front()->pending->choice.index;
   event.bucket = bucket.front()->pending->bucket;
   for (const Runnable* runnable : bucket) {
     event.bytes += runnable->pending->request.signature.bytes();
@@ -56,7 +54,7 @@ Event Recorder::begin_bucket(const Group& group, std::span<Runnable* const> buck
   return event;
 }
 
-void Recorder::end_bucket(Event event, std::span<Runnable* const> bucket, const collective::Copied& copied) {
+int64_t Recorder::end_bucket(Event event, std::span<Runnable* const> bucket, const collective::Copied& copied) {
   int64_t waited = 0;
   int64_t negotiated = 0;
   for (const Runnable* runnable : bucket) {
@@ -67,7 +65,7 @@ void Recorder::end_bucket(Event event, std::span<Runnable* const> bucket, const 
   event.phase = Phase::kMoved;
   events_.record(event);
   if (bucket.front()->pending->completion == nullptr) {
-    return;  // run for others, without data of this rank's
+    return event.time_ns;  // run for others, without data of this rank's
   }
   const base::MutexLock lock(mutex_);
   KindStats& stats = stats_.kinds[static_cast<size_t>(event.kind)];
@@ -79,11 +77,12 @@ void Recorder::end_bucket(Event event, std::span<Runnable* const> bucket, const 
   stats.moving_ns += static_cast<uint64_t>(event.time_ns - started);
   stats.copied.in += copied.in;
   stats.copied.out += copied.out;
+  return event.time_ns;
 }
 
-void Recorder::record(Phase phase, const Pending& pending) {
+void Recorder::record(Phase phase, const Pending& pending, int64_t at_ns) {
   Event event;
-  event.time_ns = phase == Phase::kSubmitted ? pending.submitted_ns : base::now_ns();
+  event.time_ns = at_ns;
   event.bytes = pending.request.signature.bytes();
   event.phase = phase;
   event.kind = pending.request.signature.kind;
@@ -118,9 +117,9 @@ void Recorder::record_report(int rank, uint32_t group, const std::string& name, 
   events_.record(event);
 }
 
-void Recorder::record_round(uint32_t group) {
+void Recorder::record_round(uint32_t group, int64_t at_ns) {
   Event round;
-  round.time_ns = base::now_ns();
+  round.time_ns = at_ns;
   round.phase = Phase::kRound;
   round.group = group;
   events_.record(round);

@@ -41,22 +41,22 @@ class Recorder {
   Stats stats() const;
   Events& events() noexcept { return events_; }
 
-  // Something has happened to one request.
-  void record(Phase phase, const Pending& pending);
+  // Something has happened to one request at that time.
+  void record(Phase phase, const Pending& pending, int64_t at_ns);
   // A rank has reported a request to rank 0.
   void record_report(int rank, uint32_t group, const std::string& name, const Signature& signature, int64_t now_ns);
-  void record_round(uint32_t group);
+  void record_round(uint32_t group, int64_t at_ns);
   void count_fast_path_round();
   // The engine thread has slept and has something to do.
   void record_wake();
 
   // Measures, for statistics, how long these waited for other ranks, and how long for the decision after that.
-  void measure_agreement(int own_rank, const Decision& decision, std::vector<Runnable>& runnables);
-  // Numbers planned buckets, and records what was agreed.
-  void number_buckets(const std::vector<std::vector<size_t>>& plan, std::vector<Runnable>& runnables);
-  // A bucket begins and ends. end_bucket() takes what begin_bucket() gave.
+  void measure_agreement(int own_rank, const Decision& decision, std::vector<Runnable>& runnables, int64_t now_ns);
+  // Numbers a planned bucket, and records what was agreed.
+  void number_bucket(std::span<Runnable* const> bucket, int64_t now_ns);
+  // A bucket begins and ends. end_bucket() takes what begin_bucket() gave, and returns the time of the end.
   Event begin_bucket(const collective::Group& group, std::span<Runnable* const> bucket);
-  void end_bucket(Event event, std::span<Runnable* const> bucket, const collective::Copied& copied);
+  int64_t end_bucket(Event event, std::span<Runnable* const> bucket, const collective::Copied& copied);
 
  private:
   Events events_;

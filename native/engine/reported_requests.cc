@@ -57,7 +57,7 @@ void ReportedRequests::add(std::unique_ptr<Pending> pending, Ready& ready) {
 void ReportedRequests::add_in_full(Pending& pending, Ready& ready) {
   const Request& request = pending.request;
   pending.name_number = recorder_.events().number_of(request.name, request.signature);
-  recorder_.record(Phase::kSubmitted, pending);
+  recorder_.record(Phase::kSubmitted, pending, pending.submitted_ns);
   ready.fresh.push_back({request.group, request.name, request.signature, request.in_turn});
 }
 
@@ -71,7 +71,7 @@ void ReportedRequests::add_by_bit(std::unique_ptr<Pending> pending, uint32_t bit
   uint32_t& number = membership.name_numbers[bit];
   number = number == kNone ? recorder_.events().number_of(request.name, request.signature) : number;
   pending->name_number = number;
-  recorder_.record(Phase::kSubmitted, *pending);
+  recorder_.record(Phase::kSubmitted, *pending, pending->submitted_ns);
   membership.by_bit[bit] = std::move(pending);
 }
 

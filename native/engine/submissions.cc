@@ -43,6 +43,7 @@ void Submissions::begin_world(transport::Mesh& mesh, const Group& world) {
   mesh_ = &mesh;
   ++worlds_;
   queue_.clear();
+  has_queued_ = false;
   wake_heuristic_ = {};
   sleeps_briefly_ = false;
   groups_.clear();
@@ -59,6 +60,7 @@ std::vector<std::unique_ptr<Pending>> Submissions::end_world(const Error& why, b
   const base::MutexLock lock(mutex_);
   ended_ = why;
   ending_ = {why.lost_rank(), certain};
+  has_queued_ = false;
   return std::exchange(queue_, {});
 }
 
@@ -104,11 +106,7 @@ std::vector<Handle> Submissions::submit_on_gpus(std::vector<Request> requests, b
     const base::MutexLock lock(mutex_);
     admitted = admit(std::move(requests));
   }
-  std::vector<std::shared_ptr<Completion>> opened;
-  opened.reserve(admitted.requests.size());
-  for (const auto& pending : admitted.requests) {
-    opened.push_back(pending->completion);
-  }
+  const Completions::Opened opened = admitted.opened;
   try {
     begin_on_gpus(admitted);
     const base::MutexLock lock(mutex_);
@@ -128,9 +126,9 @@ Submissions::Admitted Submissions::admit(std::vector<Request> requests) {
     throw *ended_;
   }
   const int64_t now = base::now_ns();
-  std::vector<Completions::Opening> openings;
-  openings.reserve(requests.size());
-  size_t callbacks = 0;
+  Admitted admitted{.requests = {}, .opened = {}, .world = worlds_, .callbacks = 0};
+  admitted.requests.reserve(requests.size());
+  admitted.opened.reserve(requests.size());
   for (Request& request : requests) {
     check(request);
     if (request.signature.kind == Kind::kTransfer) {
@@ -139,23 +137,23 @@ Submissions::Admitted Submissions::admit(std::vector<Request> requests) {
     if (request.signature.kind == Kind::kJoin && requests.size() > 1) {
       throw Error(Code::kInvalidArgument, "join is submitted alone, not together with other requests.");
     }
-    callbacks += request.callback != nullptr ? 1 : 0;
-    openings.push_back(
-        {request.in_turn ? std::string() : key_of(request.group, request.name), std::move(request.callback)});
-  }
-  size_t taken = 0;
-  std::vector<Completions::Opened> opened = completions_.open(std::move(openings), taken);
-  if (opened.size() < requests.size()) {
-    refuse_name(requests[taken]);
-  }
-  Admitted admitted{.requests = {}, .world = worlds_, .callbacks = callbacks};
-  admitted.requests.reserve(requests.size());
-  for (size_t i = 0; i < requests.size(); ++i) {
+    auto completion = std::make_shared<Completion>();
+    if (!request.in_turn) {
+      completion->key = key_of(request.group, request.name);
+    }
+    if (request.callback != nullptr) {
+      completion->callback = std::move(request.callback);
+      ++admitted.callbacks;
+    }
     auto pending = std::make_unique<Pending>();
-    pending->completion = std::move(opened[i].completion);
-    pending->request = std::move(requests[i]);
+    pending->completion = completion;
+    pending->request = std::move(request);
     pending->submitted_ns = now;
     admitted.requests.push_back(std::move(pending));
+    admitted.opened.push_back(std::move(completion));
+  }
+  if (const auto taken = completions_.open(admitted.opened)) {
+    refuse_name(admitted.requests[*taken]->request);
   }
   return admitted;
 }
@@ -224,6 +222,7 @@ std::vector<Handle> Submissions::enqueue(Admitted admitted, bool waits_at_once) 
   } else {
     std::ranges::move(admitted.requests, std::back_inserter(queue_));
   }
+  has_queued_ = !queue_.empty();
   if (!waits_at_once && !comes_back) {
     mesh_->doorbell().signal();
   }
@@ -232,7 +231,7 @@ std::vector<Handle> Submissions::enqueue(Admitted admitted, bool waits_at_once) 
 
 void Submissions::begin_wait(std::span<const Handle> handles) {
   const base::MutexLock lock(mutex_);
-  if (wake_heuristic_.wait(base::now_ns(), handles) && !ended_) {
+  if (wake_heuristic_.expects_wait() && wake_heuristic_.wait(base::now_ns(), handles) && !ended_) {
     mesh_->doorbell().call();
   }
 }
@@ -245,13 +244,12 @@ void Submissions::notify() {
 }
 
 Submissions::Drained Submissions::drain() {
+  if (!has_queued_) {
+    return {{}, leaving_};
+  }
   const base::MutexLock lock(mutex_);
+  has_queued_ = false;
   return {std::exchange(queue_, {}), leaving_};
-}
-
-bool Submissions::has_any(bool knows_of_leaving) const {
-  const base::MutexLock lock(mutex_);
-  return !queue_.empty() || (leaving_ && !knows_of_leaving);
 }
 
 void Submissions::add_group(const Group& group) {

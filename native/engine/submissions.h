@@ -7,6 +7,7 @@
 // Threads: any thread. The engine's doorbell is signalled under the mutex, while the world lives.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -69,7 +70,7 @@ class Submissions {
   };
   Drained drain();
   // Whether there are requests, or leave() was called when `knows_of_leaving` is false.
-  bool has_any(bool knows_of_leaving) const;
+  bool has_any(bool knows_of_leaving) const noexcept { return has_queued_ || (leaving_ && !knows_of_leaving); }
   void add_group(const collective::Group& group);
   void remove_group(uint32_t id);
   // It was to be removed, and is not.
@@ -98,8 +99,9 @@ class Submissions {
   // completions_.
   struct Admitted {
     std::vector<std::unique_ptr<Pending>> requests;
-    uint64_t world = 0;    // in which they were admitted
-    size_t callbacks = 0;  // of these requests
+    Completions::Opened opened;  // of these requests
+    uint64_t world = 0;          // in which they were admitted
+    size_t callbacks = 0;        // of these requests
   };
   Admitted admit(std::vector<Request> requests) REQUIRES(mutex_);
   // Throws when that world is over.
@@ -118,6 +120,7 @@ class Submissions {
   transport::Mesh* mesh_ GUARDED_BY(mutex_) = nullptr;
   uint64_t worlds_ GUARDED_BY(mutex_) = 0;  // how many have begun
   std::vector<std::unique_ptr<Pending>> queue_ GUARDED_BY(mutex_);
+  std::atomic<bool> has_queued_ = false;  // whether `queue_` has any; written with the mutex only
   WakeHeuristic wake_heuristic_ GUARDED_BY(mutex_);
   // Whether the engine thread, when it slept last, did so for a short time only. Otherwise no request may be left to it
   // without a signal.
@@ -127,7 +130,7 @@ class Submissions {
   std::set<uint32_t> formed_ GUARDED_BY(mutex_);                     // groups in which such backends are formed
   std::optional<base::Error> ended_ GUARDED_BY(mutex_);              // why the world is over
   std::optional<Ending> ending_ GUARDED_BY(mutex_);
-  bool leaving_ GUARDED_BY(mutex_) = false;
+  std::atomic<bool> leaving_ = false;        // written with the mutex only
   bool joining_ GUARDED_BY(mutex_) = false;  // a join is on its way
 };
 

@@ -38,10 +38,12 @@ class WakeHeuristic {
     last_ns_ = now_ns;
     return streak_ >= kEnough;
   }
+  // Whether wait() has something to judge.
+  bool expects_wait() const noexcept { return submitted_ != 0; }
   // A user thread waits for these. Returns whether the prediction was wrong, so that the engine thread must be woken
   // for the request.
   bool wait(int64_t now_ns, std::span<const Handle> handles) noexcept {
-    if (submitted_ == 0) {
+    if (!expects_wait()) {
       return false;
     }
     const bool was_predicted = streak_ >= kEnough;

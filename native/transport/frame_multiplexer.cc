@@ -168,13 +168,22 @@ void FrameMultiplexer::notify_late() noexcept {
 }
 
 std::vector<pollfd> FrameMultiplexer::awaited() const {
-  std::vector<pollfd> awaited = {{mesh_.doorbell().fd(), POLLIN, 0}};
-  for (const LinkFrames* const link : without_mail_) {
-    if (link->poll_fd() >= 0 && link->events() != 0) {
-      awaited.push_back({link->poll_fd(), link->events(), 0});
-    }
-  }
+  std::vector<pollfd> awaited;
+  for_each_awaited([&](const pollfd& each) {
+    awaited.push_back(each);
+    return true;
+  });
   return awaited;
+}
+
+bool FrameMultiplexer::is_awaited(std::span<const pollfd> before) const noexcept {
+  size_t at = 0;
+  const bool all_were = for_each_awaited([&](const pollfd& now) {
+    const bool was = at < before.size() && before[at].fd == now.fd && before[at].events == now.events;
+    ++at;
+    return was;
+  });
+  return all_were && at == before.size();
 }
 
 bool FrameMultiplexer::has_sockets() const noexcept {

@@ -13,6 +13,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -143,6 +144,8 @@ class FrameMultiplexer {
   }
   // What ends the sleep of prepare_sleep(): the doorbell, and sockets.
   std::vector<pollfd> awaited() const;
+  // Whether it would be the same now.
+  bool is_awaited(std::span<const pollfd> before) const noexcept;
   // A sleep ends by a signal or by a socket. This bounds it all the same: should a signal ever be lost, it costs a
   // second instead of a hang.
   static constexpr int64_t kLongestSleepNs = 1'000'000'000;
@@ -199,6 +202,13 @@ class FrameMultiplexer {
   }
   void sleep();
   bool has_sockets() const noexcept;
+  // Calls `visit` for what awaited() lists, until it returns false.
+  template <typename Visit>
+  bool for_each_awaited(Visit&& visit) const {
+    return visit(pollfd{mesh_.doorbell().fd(), POLLIN, 0}) && std::ranges::all_of(without_mail_, [&](const auto* link) {
+             return link->poll_fd() < 0 || link->events() == 0 || visit(pollfd{link->poll_fd(), link->events(), 0});
+           });
+  }
 
   Mesh& mesh_;
   const WaitPolicy policy_;

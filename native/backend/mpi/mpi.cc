@@ -68,7 +68,7 @@ Mpi::Mpi(const World& world, Process& process)
       native_(world.frames, world.arena, world.tuning, &exchanges_) {}
 
 Choice Mpi::choose(const Group& group, const Need& need) const {
-  const Topology topology = collective::topology_of(group, frames_.mesh().hosts());
+  const Topology& topology = topologies_.of(group, frames_.mesh().hosts());
   return takes(topology, need) ? mpi::choose(topology, need, wanted_) : native_.choose(group, need);
 }
 

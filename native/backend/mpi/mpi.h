@@ -49,6 +49,7 @@ class Mpi final : public Backend {
   Communicators communicators_;
   MpiExchanges exchanges_;
   Native native_;
+  mutable collective::TopologyMemo topologies_;
   Rooms rooms_;
 };
 

@@ -45,10 +45,6 @@ collective::Knobs Native::set_knobs(const collective::Knobs& knobs) {
   return tuning_.knobs;
 }
 
-collective::Topology Native::topology(const Group& group) const {
-  return collective::topology_of(group, frames_.mesh().hosts());
-}
-
 // A survivor that has heard of a loss before us may already be using its memory for something else, so the data that we
 // have read there may be wrong. The revocation that it has heard of is on its way to us.
 void Native::require_same_generation(std::span<const int> ranks) {
@@ -77,7 +73,7 @@ Choice choose_native(const collective::Topology& topology, const Need& need, con
 }
 
 Choice Native::choose(const Group& group, const Need& need) const {
-  return choose_native(topology(group), need, tuning_.knobs, tuning_.algorithm);
+  return choose_native(topologies_.of(group, frames_.mesh().hosts()), need, tuning_.knobs, tuning_.algorithm);
 }
 
 void Native::begin(uint32_t decision) {

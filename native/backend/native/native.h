@@ -36,7 +36,6 @@ class Native final : public Backend {
   void revoke() noexcept override {}
 
  private:
-  collective::Topology topology(const collective::Group& group) const;
   collective::Context context(const collective::Group& group);
   // Throws if a worker whose memory was read has gone on to another generation.
   void require_same_generation(std::span<const int> ranks);
@@ -49,6 +48,7 @@ class Native final : public Backend {
   collective::Staging staging_;
   collective::LinkExchanges links_;
   collective::ExchangeCarrier& exchanges_;
+  mutable collective::TopologyMemo topologies_;
 };
 
 }  // namespace farandole::backend

@@ -89,5 +89,14 @@ TEST(Topology, CountsHostsAndTheirMembers) {
   EXPECT_FALSE(group.contains(5));
 }
 
+TEST(Topology, MemoFollowsGroupsOfOneNumber) {
+  const std::vector<int> hosts = {0, 0, 2, 0, 2, 5};
+  TopologyMemo memo;
+  EXPECT_EQ(memo.of({1, {0, 1, 3}, 0}, hosts).hosts, 1);
+  EXPECT_EQ(memo.of({1, {0, 1, 3}, 2}, hosts).members, 3);
+  EXPECT_EQ(memo.of({1, {0, 1, 5}, 0}, hosts).hosts, 2) << "the first one was removed, and its number given out again";
+  EXPECT_EQ(memo.of({1, {0, 1, 3}, 0}, hosts).hosts, 1);
+}
+
 }  // namespace
 }  // namespace farandole::collective

@@ -18,8 +18,8 @@ using World = testing::Kind;
 TEST(AgreementOverTree, LeaderOfHostNeedNotBeMemberOfGroup) {
   in_world(World::kTree, 6, {}, [](int rank, Engine& engine) {
     engine::Request request = testing::request_of(engine::Kind::kAddGroup, "odd", reduce::Dtype::kI64, {1, 3, 5});
-    const engine::Completion completion = testing::finish(engine, engine.submit({request}).front());
-    const auto group = static_cast<uint32_t>(completion.sizes.at(0));
+    const auto completion = testing::finish(engine, engine.submit({request}).front());
+    const auto group = static_cast<uint32_t>(completion->sizes.at(0));
     for (int step = 0; step < 5; ++step) {  // from the third one on as a bit
       if (rank % 2 == 1) {
         ASSERT_EQ(testing::allreduce(engine, "x", {1.0F}, group), std::vector<float>{3.0F});

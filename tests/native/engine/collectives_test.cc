@@ -249,9 +249,9 @@ TEST_P(EveryTransport, AllgatherAcceptsUnequalParts) {
         }
         rows.push_back(rows_of(r));
       }
-      ASSERT_EQ(done.sizes, rows);
-      ASSERT_EQ(done.data.size(), expected.size() * 4);
-      ASSERT_TRUE(expected.empty() || std::memcmp(done.data.data(), expected.data(), done.data.size()) == 0);
+      ASSERT_EQ(done->sizes, rows);
+      ASSERT_EQ(done->data.size(), expected.size() * 4);
+      ASSERT_TRUE(expected.empty() || std::memcmp(done->data.data(), expected.data(), done->data.size()) == 0);
     }
   });
 }
@@ -270,7 +270,7 @@ TEST_P(EveryTransport, EqualPartsAreWrittenToCallersMemory) {
                                                                       {rows}, mine, gathered.data())})
                                          .front());
     };
-    EXPECT_TRUE(gather(kPart).data.empty());
+    EXPECT_TRUE(gather(kPart)->data.empty());
     for (size_t i = 0; i < gathered.size(); ++i) {
       const size_t from = i / kPart;
       ASSERT_EQ(gathered[i], static_cast<float>(from));
@@ -279,11 +279,11 @@ TEST_P(EveryTransport, EqualPartsAreWrittenToCallersMemory) {
     std::vector<float> sent(n * kPart, static_cast<float>(rank));
     const auto exchange = testing::request_of(engine::Kind::kAlltoall, "exchange", Dtype::kF32,
                                               {static_cast<int64_t>(sent.size())}, sent.data(), exchanged.data());
-    EXPECT_TRUE(testing::finish(engine, engine.submit({exchange}).front()).data.empty());
+    EXPECT_TRUE(testing::finish(engine, engine.submit({exchange}).front())->data.empty());
     EXPECT_EQ(exchanged, gathered);
     // Unequal parts leave the memory alone.
-    const engine::Completion unequal = gather(rank == 0 ? 3 : 4);
-    EXPECT_EQ(unequal.data.size(), (n * 4 - 1) * sizeof(float) * static_cast<size_t>(n > 1 ? 1 : 0));
+    const auto unequal = gather(rank == 0 ? 3 : 4);
+    EXPECT_EQ(unequal->data.size(), (n * 4 - 1) * sizeof(float) * static_cast<size_t>(n > 1 ? 1 : 0));
     EXPECT_EQ(exchanged, gathered);
   });
 }

@@ -44,7 +44,7 @@ std::string message_of(const std::function<void()>& action) {
 
 uint32_t add_group(Engine& engine, const std::string& name, std::vector<int64_t> ranks) {
   engine::Request request = testing::request_of(Kind::kAddGroup, name, Dtype::kI64, std::move(ranks));
-  return static_cast<uint32_t>(finish(engine, engine.submit({request}).front()).sizes.at(0));
+  return static_cast<uint32_t>(finish(engine, engine.submit({request}).front())->sizes.at(0));
 }
 
 TEST(Engine, RequestsMatchByNameNotByOrder) {

@@ -232,7 +232,7 @@ TEST(JoinDecisions, MismatchesAreStillFound) {
 // --- engines ---------------------------------------------------------------------------------------------------------
 
 int64_t join(Engine& engine, const std::string& name = "join") {
-  return finish(engine, engine.submit({testing::request_of(Kind::kJoin, name)}).front()).sizes.at(0);
+  return finish(engine, engine.submit({testing::request_of(Kind::kJoin, name)}).front())->sizes.at(0);
 }
 
 Error error_of(Engine& engine, engine::Request request) {
@@ -347,7 +347,7 @@ TEST_P(Join, OtherKindsFailOnRanksThatAskAndJobGoesOn) {
 TEST_P(Join, GroupsWithAndWithoutJoinedRanks) {
   in_world(GetParam(), 4, {}, [](int rank, Engine& engine) {
     engine::Request add = testing::request_of(Kind::kAddGroup, "add", Dtype::kI64, {0, 1, 3});
-    const auto group = static_cast<uint32_t>(finish(engine, engine.submit({add}).front()).sizes.at(0));
+    const auto group = static_cast<uint32_t>(finish(engine, engine.submit({add}).front())->sizes.at(0));
     for (int turn = 0; turn < 3; ++turn) {
       if (rank == 0 || rank == 3) {
         for (int step = 0; step < 4; ++step) {

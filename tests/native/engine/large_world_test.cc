@@ -73,8 +73,8 @@ TEST_F(LargeWorld, GroupMakesLinksOfItsOwn) {
       odd.push_back(member);
     }
     engine::Request request = testing::request_of(engine::Kind::kAddGroup, "odd", Dtype::kI64, odd);
-    const engine::Completion completion = testing::finish(engine, engine.submit({request}).front());
-    const auto group = static_cast<uint32_t>(completion.sizes.at(0));
+    const auto completion = testing::finish(engine, engine.submit({request}).front());
+    const auto group = static_cast<uint32_t>(completion->sizes.at(0));
     if (rank % 2 == 1) {
       EXPECT_EQ(testing::allreduce(engine, "x", {1.0F}, group), std::vector<float>{static_cast<float>(odd.size())});
     }

@@ -261,7 +261,7 @@ TEST_P(InTurn, AGroupIsRemovedAfterWhatWasSubmittedInIt) {
   in_world(GetParam(), 3, {}, [](int rank, Engine& engine) {
     for (int round = 0; round < 5; ++round) {
       Request add = testing::request_of(Kind::kAddGroup, "add" + std::to_string(round), Dtype::kU8, {0, 2});
-      const auto group = static_cast<uint32_t>(finish(engine, engine.submit({add}).front()).sizes.at(0));
+      const auto group = static_cast<uint32_t>(finish(engine, engine.submit({add}).front())->sizes.at(0));
       std::vector<std::vector<float>> values(8, std::vector<float>(3, 1.0F));
       std::vector<Handle> handles;
       for (auto& mine : values) {

@@ -173,7 +173,7 @@ TEST_F(NcclRequests, ProcessSetsHaveSeparateCommunicators) {
     for (int round = 0; round < 3; ++round) {  // a set that is removed, and its number given to the next one
       const auto added = testing::finish(
           engine, engine.submit({testing::request_of(Kind::kAddGroup, "add", reduce::Dtype::kF32, {1, 2})}).front());
-      const auto id = static_cast<uint32_t>(added.sizes.front());
+      const auto id = static_cast<uint32_t>(added->sizes.front());
       if (rank > 0) {
         const Tensor tensor(program, counting(4, static_cast<float>(rank)));
         engine::Request request = allreduce_on_gpu(program, "in the set", tensor, tensor);

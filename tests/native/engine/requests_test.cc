@@ -160,7 +160,7 @@ TEST(Requests, AlltoallRowsNeedNoNewAgreement) {
       }
       request.signature.shape = {static_cast<int64_t>(rows.size() / 2), 2};
       request.input = rows.data();
-      const engine::Completion completion = finish(engine, engine.submit({request}).front());
+      const auto completion = finish(engine, engine.submit({request}).front());
       std::vector<float> expected;
       std::vector<int64_t> sizes;
       for (int peer = 0; peer < 3; ++peer) {
@@ -168,9 +168,9 @@ TEST(Requests, AlltoallRowsNeedNoNewAgreement) {
         expected.insert(expected.end(), static_cast<size_t>(2 * sizes.back()),
                         static_cast<float>(100 * peer + 10 * rank + step));
       }
-      ASSERT_EQ(completion.sizes, sizes);
-      const auto* const data = reinterpret_cast<const float*>(completion.data.data());
-      const size_t count = completion.data.size() / sizeof(float);
+      ASSERT_EQ(completion->sizes, sizes);
+      const auto* const data = reinterpret_cast<const float*>(completion->data.data());
+      const size_t count = completion->data.size() / sizeof(float);
       ASSERT_EQ(std::vector<float>(data, data + count), expected);
     }
   });

@@ -362,9 +362,9 @@ TEST(FastPath, EveryKindOfRequestCanTakeIt) {
       std::vector<float> rows(static_cast<size_t>(rank) + 1, static_cast<float>(rank));
       const auto allgather =
           testing::request_of(engine::Kind::kAllgather, "allgather", Dtype::kF32, {rank + 1}, rows.data());
-      const engine::Completion gathered = finish(engine, engine.submit({allgather}, true).front());
-      EXPECT_EQ(gathered.sizes, (std::vector<int64_t>{1, 2, 3, 4}));
-      EXPECT_EQ(gathered.data.size(), 10 * sizeof(float));
+      const auto gathered = finish(engine, engine.submit({allgather}, true).front());
+      EXPECT_EQ(gathered->sizes, (std::vector<int64_t>{1, 2, 3, 4}));
+      EXPECT_EQ(gathered->data.size(), 10 * sizeof(float));
       finish(engine, engine.submit({testing::request_of(engine::Kind::kBarrier, "barrier")}, true).front());
     }
   });

@@ -319,9 +319,9 @@ std::optional<base::Error> run(Engine& engine, const std::vector<engine::Request
   // In any case: tensors in flight belong to the engine until they are done.
   for (size_t k = 0; k < handles.size(); ++k) {
     try {
-      const engine::Completion completion = testing::finish(engine, handles[k]);
+      const auto completion = testing::finish(engine, handles[k]);
       EXPECT_FALSE(must_fail(turn[k])) << "the ranks did not want the same";
-      check(turn[k], completion);
+      check(turn[k], *completion);
     } catch (const base::Error& error) {
       if (error.code() != base::Code::kMismatch || !must_fail(turn[k])) {
         failure = error;

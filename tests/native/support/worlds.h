@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -33,14 +34,14 @@ inline void in_world(Kind kind, int size, engine::EngineSettings settings,
 inline int sum_of_ranks(int size) { return size * (size - 1) / 2; }
 
 // Waits for a handle and forgets it; throws what became of the request, kTimeout for a hang.
-inline engine::Completion finish(engine::Engine& engine, engine::Handle handle) {
+inline std::shared_ptr<const engine::Completion> finish(engine::Engine& engine, engine::Handle handle) {
   if (engine.wait({&handle, 1}, base::Deadline::after_seconds(kPatience)) != engine::Waited::kDone) {
     throw base::Error(base::Code::kTimeout, "the request is not done after a minute");
   }
-  const engine::Completion completion = *engine.completions().find(handle);
+  const std::shared_ptr<const engine::Completion> completion = engine.completions().find(handle);
   engine.completions().release({&handle, 1});
-  if (completion.code != base::Code::kOk) {
-    throw base::Error(completion.code, completion.error, completion.lost_rank);
+  if (completion->code != base::Code::kOk) {
+    throw base::Error(completion->code, completion->error, completion->lost_rank);
   }
   return completion;
 }
