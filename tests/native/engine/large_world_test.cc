@@ -12,7 +12,8 @@ using engine::Engine;
 using reduce::Dtype;
 
 constexpr int kSize = transport::kLargestWorldInWhichAllTellAll + 2;
-constexpr float kSum = kSize * (kSize - 1) / 2;
+constexpr int kPairs = kSize * (kSize - 1) / 2;
+constexpr auto kSum = static_cast<float>(kPairs);
 
 // All ranks of these worlds are threads of one process, with both ends of each connection.
 constexpr rlim_t kOpenFiles = 10'000;

@@ -98,7 +98,7 @@ TEST_F(NcclRequests, RowsOfUnknownNumberAreReceivedInGpuMemory) {
         std::vector<float> all;
         std::vector<int64_t> rows;
         for (int other = 0; other < size; ++other) {
-          all.insert(all.end(), static_cast<size_t>(other + 1), static_cast<float>(other));
+          all.insert(all.end(), static_cast<size_t>(other) + 1, static_cast<float>(other));
           rows.push_back(other + 1);
         }
         for (int round = 0; round < 3; ++round) {
