@@ -15,7 +15,7 @@ from typing import Any
 from farandole.base.wire.address import format_address
 from farandole.control.launcher.agents.reception import Reception
 from farandole.control.launcher.arguments import check_call, check_callbacks, read_variables
-from farandole.control.launcher.function import BackgroundJob, call_command, pickle_call, results_of
+from farandole.control.launcher.function import BackgroundJob, call_command, in_program, pickle_call, results_of
 from farandole.control.launcher.job.dialed_hosts import DialedHosts
 from farandole.control.launcher.job.elastic import Elastic
 from farandole.control.launcher.job.machine import Machine
@@ -151,7 +151,7 @@ def run_on_hosts(
         console = Console(text_writer(sys.stdout), text_writer(sys.stderr))
         job.begin(
             launch(
-                spec,
+                in_program(spec),
                 machine,
                 console,
                 started=job.started,

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from farandole.base.wire.address import format_address
 from farandole.control.launcher.agents.reception import Reception
 from farandole.control.launcher.arguments import check_stream, check_text, read_number, read_variables
-from farandole.control.launcher.function import BackgroundJob, call_command
+from farandole.control.launcher.function import BackgroundJob, call_command, in_program
 from farandole.control.launcher.job.dialed_hosts import DialedHosts
 from farandole.control.launcher.job.elastic import Elastic
 from farandole.control.launcher.job.machine import Machine
@@ -175,7 +175,13 @@ def run_job(
     machine = Machine("driver", 1, 0, "/", {})
     job = BackgroundJob()
     starting = launch(
-        spec, machine, console, started=job.started, call=call, verbose=options.verbose > 1, reception=reception
+        in_program(spec),
+        machine,
+        console,
+        started=job.started,
+        call=call,
+        verbose=options.verbose > 1,
+        reception=reception,
     )
     job.begin(starting)
     patience = 0.0

@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Any, NoReturn, TypeVar
 
 from farandole.control.launcher.arguments import read_variables
-from farandole.control.launcher.function import BackgroundJob, call_command, pickle_call, results_of
+from farandole.control.launcher.function import BackgroundJob, call_command, in_program, pickle_call, results_of
 from farandole.control.launcher.job.machine import look
 from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.job.worker_settings import with_environment
@@ -147,7 +147,7 @@ class World:
         # One end is closed when the job has ended, so that a wait for workers can also wait for that.
         self._over, ended = socket.socketpair()
         self._job.outcome.add_done_callback(lambda _: ended.close())
-        self._job.begin(launch(spec, machine, console, started=self._job.started, call=call))
+        self._job.begin(launch(in_program(spec), machine, console, started=self._job.started, call=call))
 
     def _meet(self, listener: socket.socket) -> None:
         """Wait until all workers have connected."""

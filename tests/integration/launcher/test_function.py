@@ -119,6 +119,31 @@ def test_functions_of_the_main_script_and_modules_beside_it(tmp_path: Path) -> N
     assert (done.stdout, done.stderr) == ("[7, 7]\n", "")
 
 
+def test_job_on_another_host_goes_on_after_its_program_was_stopped_for_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ssh = tmp_path / "ssh"
+    ssh.write_text('#!/bin/sh\nfor command; do :; done\nexec sh -c "$command"\n')  # Its last argument, on this host.
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    done = run_script(
+        tmp_path,
+        """
+        import os, signal, time, farandole
+
+        def stop_my_launcher(pid):
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(4)
+            os.kill(pid, signal.SIGCONT)
+            time.sleep(1)
+            return "done"
+
+        print(farandole.run(stop_my_launcher, (os.getpid(),), num_proc=1, hosts="192.0.2.1:1"))
+        """,
+    )
+    assert (done.stdout, done.stderr) == ("['done']\n", "")
+
+
 def test_ctrl_c_ends_the_workers(tmp_path: Path) -> None:
     done = run_script(
         tmp_path,

@@ -33,6 +33,7 @@ from farandole.control.launcher.targets.launch_order import Starter
 from farandole.errors import JobFailed, SpecError
 
 _INTERRUPTED = 130
+_HOST_TIMEOUT_SECONDS = 30.0
 
 
 def run(
@@ -172,7 +173,9 @@ def run_in_background(
         )
     observer = None if observe is None else observe(console)
     job = BackgroundJob()
-    return job.run(launch(spec, machine, console, started=job.started, call=call, verbose=verbose, observer=observer))
+    return job.run(
+        launch(in_program(spec), machine, console, started=job.started, call=call, verbose=verbose, observer=observer)
+    )
 
 
 def results_of(outcome: JobOutcome) -> list[Any]:
@@ -211,6 +214,15 @@ def cause_of(outcome: JobOutcome) -> BaseException | None:
     except Exception:  # Many exceptions cannot be unpickled; the report has the text.
         return None
     return value if not returned and isinstance(value, BaseException) else None
+
+
+def in_program(spec: LaunchSpec) -> LaunchSpec:
+    """Return the spec for a launcher that is a thread of the user's program, with a host timeout of at least 30 s.
+
+    The program may keep the launcher from running for seconds: by a call that holds the interpreter's lock, or because
+    it was stopped. Hosts must not give up the job meanwhile.
+    """
+    return replace(spec, host_timeout=max(spec.host_timeout, _HOST_TIMEOUT_SECONDS))
 
 
 class BackgroundJob:
