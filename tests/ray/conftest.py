@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import time
@@ -34,13 +35,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(1500))
 
 
+def patiently(start: Callable[[], Any], clean_up: Callable[[], Any] = lambda: None) -> Any:
+    """Start a node: Ray gives one up that a busy machine has not started within 15 or 30 s."""
+    for _ in range(4):
+        with contextlib.suppress(Exception):
+            return start()
+        clean_up()
+    return start()
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     """A cluster with 8 CPUs and, as far as Ray knows, 2 GPUs on one node, to which this process is connected."""
     import ray
 
     # Its own, although another one may run on this machine.
-    ray.init("local", num_cpus=8, num_gpus=2, include_dashboard=False, object_store_memory=100_000_000)
+    patiently(
+        lambda: ray.init("local", num_cpus=8, num_gpus=2, include_dashboard=False, object_store_memory=100_000_000),
+        ray.shutdown,
+    )
     yield ray
     ray.shutdown()
 

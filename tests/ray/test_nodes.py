@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import signal
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.ray.conftest import SECONDS, until
+from tests.ray.conftest import SECONDS, patiently, until
 from tests.ray.jobs import Job, actor_of, dialer_of, parent_of, train, train_and_record, what_is_wrong
 
 MEMORY = 100_000_000
@@ -25,7 +24,7 @@ def nodes() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     options = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": MEMORY}
-    cluster = Cluster(initialize_head=True, head_node_args=options)
+    cluster = patiently(lambda: Cluster(initialize_head=True, head_node_args=options))
     ray.init(address=cluster.address)
     yield cluster
     ray.shutdown()
@@ -97,11 +96,8 @@ EVENTS = 20
 
 
 def add_node(nodes: Any) -> Any:
-    """Add a node with a CPU; Ray gives one up that a busy machine has not started within 15 s."""
-    for _ in range(4):
-        with contextlib.suppress(Exception):
-            return nodes.add_node(num_cpus=1, object_store_memory=MEMORY)
-    return nodes.add_node(num_cpus=1, object_store_memory=MEMORY)
+    """Add a node with a CPU."""
+    return patiently(lambda: nodes.add_node(num_cpus=1, object_store_memory=MEMORY))
 
 
 def raylet_of(node: Any) -> int:
