@@ -127,13 +127,13 @@ def test_options_of_the_project_file_become_arguments() -> None:
         "output-dir": Option("output-dir", is_path=True),
     }
     table = {"hosts": ["h1:4", "h2:4"], "verbose": True, "include": ["a", "b"], "output-dir": "logs"}
-    project = Project(Path("/work/farandole.toml"), table, {"A": "1", "B": "2"})
+    project = Project(Path("/project/farandole.toml"), table, {"A": "1", "B": "2"})
     assert words(project, options, {"B": "x", "A": ""}) == [
         "--hosts=h1:4,h2:4",
         "--verbose",
         "--include=a",
         "--include=b",
-        "--output-dir=/work/logs",
+        "--output-dir=/project/logs",
         "-x",
         "A=1",
     ]
@@ -152,7 +152,7 @@ def test_options_on_the_command_line_replace_related_ones_of_the_project_file(
 
 
 def test_home_in_a_path_on_other_hosts_is_theirs() -> None:
-    project = Project(Path("/work/farandole.toml"), {"ship-cache": "~/ship", "output-dir": "~/logs"}, {})
+    project = Project(Path("/project/farandole.toml"), {"ship-cache": "~/ship", "output-dir": "~/logs"}, {})
     assert words(project, options_of_run(), {}) == ["--ship-cache=~/ship", f"--output-dir={Path.home()}/logs"]
 
 
@@ -219,7 +219,7 @@ def test_every_setting_and_option_has_its_row_and_its_description() -> None:
 
 def test_flag_environment_project_file_default_in_this_order() -> None:
     project = Project(
-        Path("/work/farandole.toml"),
+        Path("/project/farandole.toml"),
         {"start-timeout": 60, "fusion-threshold-mb": 2, "num-proc": 4},
         {"FARANDOLE_CHUNK_BYTES": "4096"},
     )
