@@ -103,7 +103,8 @@ _STARTERS = (
         ("SLURM_STEP_NUM_TASKS",),
         "SLURM_PROCID",
         "SLURM_STEP_NUM_TASKS",
-        job=("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_CLUSTER_NAME"),
+        # A job that is put back into the queue keeps its number.
+        job=("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_CLUSTER_NAME", "SLURM_RESTART_COUNT"),
         hosts="SLURM_STEP_NUM_NODES",
     ),
 )

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+import torch
+
+from farandole.torch.elastic.checkpoint import Checkpoint
 
 pytest.importorskip("safetensors", reason="safetensors is not installed")
 
@@ -67,3 +72,63 @@ def test_a_writer_killed_at_any_moment_leaves_a_whole_checkpoint(tmp_path: Path,
     told = subprocess.run(command, capture_output=True, text=True, timeout=110)
     assert told.returncode == 0, told.stderr
     assert int(told.stdout) >= rounds * 2 // 3, "it did not write anything new"
+
+
+def test_files_of_a_killed_process_do_not_get_into_the_same_checkpoint(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path, run="r", format="dcp", say=lambda *line: None)
+    killed = tmp_path / ".partial-step-00000010-generation-0-run-r"
+    killed.mkdir()
+    for name in ("manifest.json.draft", "__0_9.distcp"):
+        (killed / name).write_bytes(b"a part")
+    assert checkpoint.save({"a": torch.ones(9)}, 10, rank=0, size=1)
+    assert checkpoint.wait(60)
+    assert checkpoint.load({"a": None}) == 10
+    assert not (tmp_path / "step-00000010" / "__0_9.distcp").exists()
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2", "PMIX_NAMESPACE": "{}"},
+        {
+            "SLURM_PROCID": "0",
+            "SLURM_STEP_NUM_TASKS": "2",
+            "SLURM_JOB_ID": "7",
+            "SLURM_STEP_ID": "0",
+            "SLURM_RESTART_COUNT": "{}",
+        },
+    ],
+)
+def test_rank_0_does_not_take_the_files_that_a_killed_job_left_of_another_rank(
+    tmp_path: Path, job: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def rank_of_job(number: int) -> Checkpoint:
+        for name, value in job.items():
+            monkeypatch.setenv(name, value.format(number))
+        return Checkpoint(checkpoints, say=lambda *line: None)
+
+    # Rank 1 of the first job has written its part when it is killed. Here it enters another world, for which it removes
+    # its files, and they are put back.
+    checkpoints, kept = tmp_path / "checkpoints", tmp_path / "kept"
+    killed = rank_of_job(1)
+    killed.save({"a": torch.zeros(9), "b": torch.zeros(9)}, 10, rank=1, size=2)
+    deadline = time.monotonic() + 60
+    while not list(checkpoints.glob(".partial-*/record-*.json")):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    shutil.copytree(checkpoints, kept)
+    while not killed.save({}, 1, rank=0, size=1, generation=1):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    killed.wait(60)
+    shutil.copytree(kept, checkpoints, dirs_exist_ok=True)
+
+    ranks = [rank_of_job(2), rank_of_job(2)]
+    state = {"a": torch.ones(9), "b": torch.ones(9)}
+    ranks[0].save(state, 10, rank=0, size=2)
+    time.sleep(0.3)
+    ranks[1].save(state, 10, rank=1, size=2)
+    assert all([checkpoint.wait(60) for checkpoint in ranks])
+    into = {"a": None, "b": None}
+    assert ranks[0].load(into) == 10
+    assert all(torch.equal(into[name], state[name]) for name in state), into

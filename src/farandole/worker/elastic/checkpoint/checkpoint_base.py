@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from farandole.base import external_launcher
 from farandole.base.settings.table import Settings
 from farandole.errors import CheckpointError, InvalidRequestError
 from farandole.worker.core.session import Session
@@ -363,7 +364,10 @@ def _told(found: Complete, seconds: float) -> str:
 
 def _run_of(settings: Settings) -> str:
     """Return an id that all workers of a job share and no other job has. It does not reveal the secret."""
-    return hashlib.sha256(b"farandole checkpoint\n" + settings.job.encode() + settings.secret).hexdigest()[:12]
+    # Before `init`, workers of another launcher have no secret, which is derived from this key.
+    placed = None if settings.job or settings.secret else external_launcher.find(os.environ)
+    job = settings.job or settings.job_key or ("" if placed is None else placed.job_key)
+    return hashlib.sha256(b"farandole checkpoint\n" + job.encode() + settings.secret).hexdigest()[:12]
 
 
 def _check(name: str, value: Any, holds: bool, expects: str) -> None:

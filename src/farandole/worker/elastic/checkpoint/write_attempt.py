@@ -113,6 +113,9 @@ class Attempt:
             part.wait_for_copies()
             if part.rank == 0:
                 self._store.begin(part.attempt)
+            if part.writers == 1:
+                # What a process left that was killed in an attempt of this id: no other rank has files there.
+                remove(self._folder)
             _make(self._folder)
             self._write()
             self.waiting = True
