@@ -12,7 +12,7 @@ import pytest
 from waiting import until
 
 from farandole.worker.elastic.checkpoint.background_writer import BackgroundWriter
-from farandole.worker.elastic.checkpoint.manifest import Manifest
+from farandole.worker.elastic.checkpoint.manifest import Manifest, Record, describe, seal
 from farandole.worker.elastic.checkpoint.store import AttemptId, Complete, Store
 from farandole.worker.elastic.checkpoint.write_attempt import Attempt, AttemptDropped, Part, excuse, shard_name
 
@@ -156,6 +156,28 @@ def test_shards_of_a_dead_job_are_not_mixed_in(store: Store) -> None:
     run_all([Attempt(store, part(rank, 2)) for rank in range(2)])
     assert os.listdir(store.directory) == ["step-00000100"]
     assert (store.directory / "step-00000100" / shard_name(1, 2, "bin")).read_bytes() == b"\1" * 1000
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_shards_of_a_killed_job_with_the_same_name_are_not_mixed_in(store: Store, last: int) -> None:
+    stale = store.path_of(ID)
+    stale.mkdir()
+    (stale / "token").write_text("the killed job's")
+    (stale / shard_name(1, 2, "bin")).write_bytes(b"stale")
+    record = Record("same", (describe(stale / shard_name(1, 2, "bin")),), token="the killed job's")
+    (stale / "record-00001.json").write_bytes(seal(record))
+
+    attempts: list[Attempt] = []
+
+    def come_last() -> None:
+        until(lambda: attempts[1 - last].waiting, "the other rank has written its part")
+
+    for rank in range(2):
+        attempts.append(Attempt(store, part(rank, 2, wait_for_copies=come_last if rank == last else lambda: None)))
+    run_all(attempts)
+    found = store.latest().found
+    assert found is not None and [file.size for file in found.manifest.files] == [1000, 1000]
+    assert (found.path / shard_name(1, 2, "bin")).read_bytes() == b"\1" * 1000
 
 
 # --- in the background ------------------------------------------------------------------------------------------------

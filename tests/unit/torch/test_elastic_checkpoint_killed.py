@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import torch
+from waiting import until
 
 from farandole.torch.elastic.checkpoint import Checkpoint
 
@@ -97,7 +97,9 @@ def test_files_of_a_killed_process_do_not_get_into_the_same_checkpoint(tmp_path:
             "SLURM_STEP_ID": "0",
             "SLURM_RESTART_COUNT": "{}",
         },
+        {},
     ],
+    ids=["mpirun", "srun", "a name of the script's own"],
 )
 def test_rank_0_does_not_take_the_files_that_a_killed_job_left_of_another_rank(
     tmp_path: Path, job: dict[str, str], monkeypatch: pytest.MonkeyPatch
@@ -105,28 +107,29 @@ def test_rank_0_does_not_take_the_files_that_a_killed_job_left_of_another_rank(
     def rank_of_job(number: int) -> Checkpoint:
         for name, value in job.items():
             monkeypatch.setenv(name, value.format(number))
-        return Checkpoint(checkpoints, say=lambda *line: None)
+        return Checkpoint(checkpoints, run=None if job else "r", say=lambda *line: None)
 
-    # Rank 1 of the first job has written its part when it is killed. Here it enters another world, for which it removes
-    # its files, and they are put back.
+    # Rank 1 of the first job has written its part and told rank 0 when both are killed. Here it enters another world,
+    # for which it removes its files, and they are put back.
     checkpoints, kept = tmp_path / "checkpoints", tmp_path / "kept"
     killed = rank_of_job(1)
     killed.save({"a": torch.zeros(9), "b": torch.zeros(9)}, 10, rank=1, size=2)
-    deadline = time.monotonic() + 60
-    while not list(checkpoints.glob(".partial-*/record-*.json")):
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    until(lambda: list(checkpoints.glob(".partial-*")), "rank 1 has begun", 60)
+    (*checkpoints.glob(".partial-*"),)[0].joinpath("token").write_text("rank 0's")
+    until(
+        lambda: list(checkpoints.glob(".partial-*/record-*.json")), "rank 1 has told that it has written its part", 60
+    )
     shutil.copytree(checkpoints, kept)
-    while not killed.save({}, 1, rank=0, size=1, generation=1):
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    until(lambda: killed.save({}, 1, rank=0, size=1, generation=1), "rank 1 is in another world", 60)
     killed.wait(60)
     shutil.copytree(kept, checkpoints, dirs_exist_ok=True)
 
     ranks = [rank_of_job(2), rank_of_job(2)]
     state = {"a": torch.ones(9), "b": torch.ones(9)}
     ranks[0].save(state, 10, rank=0, size=2)
-    time.sleep(0.3)
+    until(
+        lambda: list(checkpoints.glob("*/record-00000.json")) or ranks[0].wait(0.0), "rank 0 has written its part", 60
+    )
     ranks[1].save(state, 10, rank=1, size=2)
     assert all([checkpoint.wait(60) for checkpoint in ranks])
     into = {"a": None, "b": None}

@@ -69,6 +69,8 @@ class Record(msgspec.Struct, frozen=True):
     files: tuple[File, ...] = ()
     trouble: str = ""
     """The reason why the part is not written; "" if it is."""
+    token: str = ""
+    """Rank 0's token of the attempt that the files are written for."""
 
 
 class _Sealed(msgspec.Struct, frozen=True):

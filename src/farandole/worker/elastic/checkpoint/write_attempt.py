@@ -5,6 +5,11 @@ records and turns the folder into a checkpoint; the others wait until the folder
 decided. A rank that gives up removes its own files. If any rank gives up, the attempt has failed: earlier checkpoints
 are kept.
 
+Attempts of two processes may have the same id, and thus the same folder: a job that is started again with the same
+name resumes before the step at which it was killed. So rank 0 writes a *token* into the folder, a new one in each
+attempt, and counts only records with that token. The others write their records when they have read a token, and again
+if it changes: what they have read first may be from the killed job.
+
 Races: a rank may give up (its world has ended) at the moment when rank 0 publishes; rank 0 checks again after the
 rename. A rank may be in its next attempt while rank 0 is still in this one; only attempts that come before one's own
 are ever removed. A rank that dies leaves files that the next attempt's rank 0 removes.
@@ -13,6 +18,7 @@ are ever removed. A rank that dies leaves files that the next attempt's rank 0 r
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +28,7 @@ from threading import Event
 import msgspec
 
 from farandole.worker.elastic.checkpoint.manifest import (
+    File,
     Manifest,
     ManifestError,
     Record,
@@ -41,6 +48,7 @@ from farandole.worker.elastic.checkpoint.store import (
 
 _SHORTEST_LOOK_SECONDS = 0.01
 _LONGEST_LOOK_SECONDS = 0.5
+_TOKEN = "token"
 
 
 class AttemptDropped(Exception):
@@ -86,6 +94,8 @@ class Attempt:
         self._folder = store.path_of(part.attempt)
         self._gave_up = Event()
         self._look = Event()
+        self._token = os.urandom(8).hex() if part.rank == 0 else ""
+        """The token of the attempt; on other ranks, the one in the record that was written last."""
         self.waiting = False
 
     @property
@@ -117,11 +127,14 @@ class Attempt:
                 # What a process left that was killed in an attempt of this id: no other rank has files there.
                 remove(self._folder)
             _make(self._folder)
-            self._write()
+            if part.rank == 0:
+                write_through(self._folder / _TOKEN, self._token.encode())
+            files = self._write()
             self.waiting = True
             if part.rank != 0:
-                self._wait_for_rank_0()
+                self._wait_for_rank_0(files)
                 return None
+            self._report(files)
             return self._store.publish(part.attempt, self._collect())
         except AttemptDropped as dropped:
             self._take_back("" if part.rank != 0 or self._gave_up.is_set() else str(dropped))
@@ -131,7 +144,7 @@ class Attempt:
             self._take_back(reason)
             raise AttemptDropped(reason) from error
 
-    def _write(self) -> None:
+    def _write(self) -> tuple[File, ...]:
         part = self._part
         _record_path(self._folder, part.rank).unlink(missing_ok=True)
         names = part.write(self._folder)
@@ -141,7 +154,11 @@ class Attempt:
         # The names of the files must be on disk before any rank is told. Rank 0 may be on another host, whose sync does
         # not cover what this host has written.
         sync_directory(self._folder)
-        write_through(_record_path(self._folder, part.rank), seal(Record(part.layout, files)))
+        return files
+
+    def _report(self, files: tuple[File, ...]) -> None:
+        record = Record(self._part.layout, files, token=self._token)
+        write_through(_record_path(self._folder, self._part.rank), seal(record))
 
     def _take_back(self, reason: str) -> None:
         """Remove this rank's files, on rank 0 all files; record the reason for ranks that cannot know it."""
@@ -175,7 +192,10 @@ class Attempt:
         part = self._part
         waiting = _ProgressTimeout(part.timeout)
         while True:
-            records = self._records()
+            # A reason may have been written before the token; one of a killed job costs no more than this attempt.
+            records = {
+                rank: each for rank, each in self._records().items() if each.trouble or each.token == self._token
+            }
             for rank, record in records.items():
                 if record.trouble:
                     raise AttemptDropped(f"rank {rank}: {record.trouble}")
@@ -192,8 +212,8 @@ class Attempt:
                 raise AttemptDropped(self._missing(set(range(part.writers)) - set(records)))
             self._pause(waiting)
 
-    def _wait_for_rank_0(self) -> None:
-        """Wait until rank 0 has decided: then the folder has its final name, or has been removed."""
+    def _wait_for_rank_0(self, files: tuple[File, ...]) -> None:
+        """Report the files to rank 0, and wait until it has decided: then the folder has its final name, or is gone."""
         # Twice the time of rank 0, so that rank 0 gives up first and tells the others why.
         waiting = _ProgressTimeout(2 * self._part.timeout)
         with contextlib.suppress(FileNotFoundError):
@@ -201,6 +221,9 @@ class Attempt:
                 leader = self._records(only=0).get(0)
                 if leader is not None and leader.trouble:
                     raise AttemptDropped(f"rank 0: {leader.trouble}")
+                if (token := self._read_token()) != self._token:
+                    self._token = token
+                    self._report(files)
                 if self._gave_up.is_set() or waiting.is_over(self._signs_of_life()):
                     raise AttemptDropped("rank 0 has not reported that all shards are written")
                 self._pause(waiting)
@@ -222,6 +245,11 @@ class Attempt:
                 except ManifestError as error:
                     raise AttemptDropped(f"{path} {error}") from None
         return found
+
+    def _read_token(self) -> str:
+        """Return rank 0's token, or the one already known if there is none. The folder is listed, as for records."""
+        there = _TOKEN in (path.name for path in self._folder.iterdir())
+        return (self._folder / _TOKEN).read_text() if there else self._token
 
     def _signs_of_life(self) -> tuple[tuple[str, int], ...]:
         """Return a value that changes as long as other ranks are writing."""
