@@ -197,4 +197,4 @@ def test_silent_host_is_lost_while_the_host_on_the_way_to_it_speaks() -> None:
             await inner.close()
             await asyncio.gather(*watching)
 
-    assert "nothing was heard from it for 0." in str(asyncio.run(watch()))
+    assert "nothing was heard from it for " in str(asyncio.run(watch()))
