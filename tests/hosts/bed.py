@@ -16,16 +16,14 @@ import subprocess
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from ipaddress import ip_network
-from pathlib import Path
 from typing import NamedTuple
 
 from tests.hosts import ssh
 from tests.hosts.errors import BedError
-from tests.hosts.host import PRIVATE_FOLDERS, Host, blueprint
+from tests.hosts.host import PRIVATE_FOLDERS, Host, blueprint, needed_inside
 from tests.hosts.namespaces import NSENTER, in_network
 from tests.hosts.switch import LONGEST_NETWORK_NAME, Plug, Switch
 
-_ROOT = Path(__file__).resolve().parents[2]
 _TOOLS = ("unshare", NSENTER, "ip", "tc", "iptables", "ip6tables", ssh.SSHD, "ssh", "ssh-keygen")
 _MOST_HOSTS = 200
 # What belongs to the bed, not to those who use it; newer sshds are several programs.
@@ -100,7 +98,7 @@ class Bed:
         self.desk = self._describe("desk", hosts + 1)
         self._bandwidth = dict.fromkeys(networks, bandwidth) if isinstance(bandwidth, str) else dict(bandwidth or {})
         self._unknown = frozenset(unknown)
-        self._kept = _kept(keep)
+        self._kept = needed_inside(PRIVATE_FOLDERS, keep)
         self._resources = contextlib.ExitStack()
 
     def __enter__(self) -> Bed:
@@ -272,17 +270,3 @@ class Bed:
             in_network(receiver.pid, ["iptables", "--wait", change, "INPUT", *rule])
             # IPv6 finds neighbours with what a firewall sees; without them the other direction would fail as well.
             in_network(receiver.pid, ["ip6tables", "--wait", change, "INPUT", "!", "-p", "icmpv6", *rule])
-
-
-def _kept(wished: Collection[str]) -> list[str]:
-    """Return the parts of this machine's private folders that hosts need: Python, its packages, this checkout."""
-    library = os.environ.get("FARANDOLE_LIBRARY", "")
-    needed = [*wished, sys.prefix, sys.base_prefix, str(_ROOT), library, *sys.path]
-    needed += [os.path.realpath(path) for path in needed if path]
-    kept: list[str] = []
-    for path in sorted({os.path.abspath(path) for path in needed if path}):
-        # A private folder as a whole is no part of Python, although it may be on sys.path.
-        inside = any(path.startswith(folder + "/") for folder in PRIVATE_FOLDERS)
-        if inside and os.path.exists(path) and not any(path.startswith(folder + "/") for folder in kept):
-            kept.append(path)
-    return kept

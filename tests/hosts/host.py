@@ -8,7 +8,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ PRIVATE_FOLDERS = {
     "/dev/shm": 0o1777,
 }
 
+_ROOT = Path(__file__).resolve().parents[2]
 _LARGEST_MESSAGE = 4096
 _BOOT_SECONDS = 30
 _END_SECONDS = 30
@@ -62,6 +63,20 @@ def blueprint(
         "replaced": dict(replaced),
         "daemon": list(daemon),
     }
+
+
+def needed_inside(folders: Collection[str], wished: Collection[str] = ()) -> list[str]:
+    """Return the parts of these folders that hosts and containers need: Python, its packages, this checkout."""
+    library = os.environ.get("FARANDOLE_LIBRARY", "")
+    needed = [*wished, sys.prefix, sys.base_prefix, str(_ROOT), library, *sys.path]
+    needed += [os.path.realpath(path) for path in needed if path]
+    kept: list[str] = []
+    for path in sorted({os.path.abspath(path) for path in needed if path}):
+        # A private folder as a whole is no part of Python, although it may be on sys.path.
+        inside = any(path.startswith(folder + "/") for folder in folders)
+        if inside and os.path.exists(path) and not any(path.startswith(folder + "/") for folder in kept):
+            kept.append(path)
+    return kept
 
 
 class Host:

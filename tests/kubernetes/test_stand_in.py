@@ -5,14 +5,19 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
+import sys
+import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.hosts.host import needed_inside
 from tests.hosts.namespaces import in_network
 from tests.hosts.switch import Switch
 from tests.kubernetes import binaries
 from tests.kubernetes.cluster import Cluster
+from tests.kubernetes.node.container import root_script
 from tests.kubernetes.node.network import PodNetwork
 
 
@@ -54,7 +59,7 @@ def test_pods_reach_each_other_by_name_and_are_isolated_from_the_machine(cluster
     await_phase(cluster, namespace, "client", "Succeeded")
     said = cluster.log(namespace, "client").split()
 
-    assert said[:2] == ["hello", "0"]
+    assert said[:2] == ["hello", str(len(needed_inside(["/tmp"])))]
     assert said[-1] == "1000"
     nodes = {each["spec"]["nodeName"] for each in cluster.pods(namespace)}
     assert nodes <= set(cluster.nodes)
@@ -76,6 +81,23 @@ def _hardware_address() -> str:
     words = ["ip", "-json", "link", "show", "dev", "pods"]
     shown = subprocess.run(words, capture_output=True, check=True, timeout=30).stdout
     return str(json.loads(shown)[0]["address"])
+
+
+def test_containers_have_python_and_this_checkout_if_these_are_in_private_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if (reason := binaries.why_not()) is not None:
+        pytest.skip(reason)
+    volume, root = tmp_path / "volume", tmp_path / "root"
+    volume.mkdir()
+    root.mkdir()
+    with tempfile.TemporaryDirectory(dir="/tmp") as prefix:
+        Path(prefix, "python").touch()
+        monkeypatch.setattr(sys, "prefix", prefix)
+        script = root_script(root, tmp_path / "begun", [(str(volume), "/tmp", False)], read_only=True)
+        words = ["unshare", "--mount", "--uts", "sh", "-c", script, "sh", "name", "ls", prefix]
+        said = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert said == "python\n"
 
 
 def test_readiness_follows_probe_and_end_follows_program(cluster: Cluster, namespace: str) -> None:

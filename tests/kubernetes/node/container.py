@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.hosts.host import needed_inside
 from tests.hosts.namespaces import NSENTER
 from tests.kubernetes.children import die_with_parent
 
@@ -21,6 +22,8 @@ from farandole.control.agent.oom import memory_cgroup
 
 _LOOK_SECONDS = 0.005
 _KILLED = b"unshare: sigprocmask unblock failed: Invalid argument\n"
+# Each container has its own, empty but for Python and this checkout, if these are in one of them.
+_PRIVATE_FOLDERS = ("/tmp", "/run", "/var/tmp")
 _UNITS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "k": 10**3, "M": 10**6, "G": 10**9, "": 1}
 
 
@@ -303,11 +306,13 @@ def root_script(root: Path, begun: Path, binds: Sequence[tuple[str, str, bool]],
         f"R={layer}/root",
         'mount -t proc proc "$R/proc"; mount --rbind /dev "$R/dev"; mount --rbind /sys "$R/sys"',
         'mount -t tmpfs -o size=64m shm "$R/dev/shm"',
-        'for f in tmp run var/tmp; do mount -t tmpfs -o mode=1777 private "$R/$f"; done',
+        f'for f in {" ".join(_PRIVATE_FOLDERS)}; do mount -t tmpfs -o mode=1777 private "$R$f"; done',
         # A program of the machine may lie in root's home; any user of the container finds it.
         'chmod go+rx "$R/root"',
     ]
-    for source, target, locked in binds:
+    # Last, because a volume of the pod may be mounted on a private folder.
+    kept = [(path, path, True) for path in needed_inside((*_PRIVATE_FOLDERS, "/dev/shm"))]
+    for source, target, locked in (*binds, *kept):
         here, there = shlex.quote(source), shlex.quote(target)
         lines.append(f'T="$R$(chroot "$R" realpath -m {there})"')
         lines.append(
