@@ -81,7 +81,17 @@ ABOVE_THE_MODELS = (
     *(
         f"control/launcher/{room}"
         for room in (
-            *("agents", "arguments.py", "call.py", "configuration", "daemon", "discovery", "doctor", "failure"),
+            *(
+                "agents",
+                "arguments.py",
+                "background.py",
+                "call.py",
+                "configuration",
+                "daemon",
+                "discovery",
+                "doctor",
+                "failure",
+            ),
             *("function.py", "host_setup", "job", "output", "plan", "ship", "start", "supervise", "targets"),
         )
     ),

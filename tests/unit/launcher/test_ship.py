@@ -16,9 +16,22 @@ import pytest
 from farandole.base.wire.frames import Codec
 from farandole.control.agent import cache as agent_cache
 from farandole.control.agent import files as agent_files
-from farandole.control.agent.file_messages import PIECE_BYTES, Damaged, File, Link, NotShipped, Offer, Piece, Shipped
+from farandole.control.agent.file_messages import (
+    PIECE_BYTES,
+    Damaged,
+    File,
+    FromFiles,
+    Link,
+    NotShipped,
+    Offer,
+    Piece,
+    Shipped,
+    ToFiles,
+)
 from farandole.control.agent.files import Receiver
 from farandole.control.agent.protocol import FromAgent, ToAgent
+from farandole.control.launcher.background import errors_are_told
+from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.ship import send
 from farandole.control.launcher.ship.file_list import Manifest, build_manifest
 from farandole.control.launcher.ship.send import PieceReader, Shipment, Shipping
@@ -466,6 +479,44 @@ def test_failure_of_one_host_ends_shipping(how: str, project: Path) -> None:
         assert caught.value.hint == "do this"
     else:
         assert caught.value.message == "the directory could not be sent: h2: it has died"
+
+
+@pytest.mark.parametrize("broken", ["lost", "watch"])
+def test_bug_in_the_watch_over_an_agent_is_told(broken: str, project: Path) -> None:
+    class BrokenAgent:
+        """An agent about which one question raises a bug's error, after which it has the tree."""
+
+        host, local = Host("h1", 1), False
+
+        def on_file_messages(self, heard: Callable[[FromFiles], None]) -> None:
+            self._heard = heard
+
+        def send(self, message: ToFiles) -> None:
+            pass
+
+        def pause(self) -> None:
+            pass
+
+        async def lost(self) -> None:
+            await self._be_asked("lost")
+
+        async def watch(self, seconds: float) -> None:
+            await self._be_asked("watch")
+
+        async def _be_asked(self, question: str) -> None:
+            if question == broken:
+                self._heard(Shipped("/there"))
+                raise KeyError("h7")
+            await asyncio.Event().wait()
+
+    async def scenario() -> list[str]:
+        told: list[str] = []
+        with errors_are_told(told.append):
+            assert await send.ship(build_manifest(str(project)), [BrokenAgent()], "job") == {"h1": "/there"}  # type: ignore[list-item]
+        return told
+
+    (line,) = asyncio.run(scenario())
+    assert line.startswith("error: part of the launcher has failed: KeyError: 'h7'")
 
 
 def test_shipping_to_no_hosts_does_nothing(project: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Iterator
@@ -80,3 +81,27 @@ def test_turn_that_cannot_be_written_is_repeated(
     monkeypatch.setattr(daemons[0]._store, "forget", full)
     assert daemons[0]._turn() > 1.0
     assert "a" in daemons[0]._state.jobs
+
+
+def test_bug_in_a_probe_of_the_hosts_is_told_at_once(
+    tmp_path: Path, over: Attempt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon = QueueDaemon(tmp_path)
+
+    async def probe(*_: object, **__: object) -> None:
+        raise KeyError("h7")
+
+    async def run() -> list[object]:
+        told: list[object] = []
+
+        def handle(_: object, context: dict[str, object]) -> None:
+            told.append(context["exception"])
+            daemon.stop()
+
+        asyncio.get_running_loop().set_exception_handler(handle)
+        await asyncio.wait_for(daemon.run(), 60)
+        return told
+
+    monkeypatch.setattr(daemon._prober, "probe", probe)
+    (error,) = asyncio.run(run())
+    assert isinstance(error, KeyError)

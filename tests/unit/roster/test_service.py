@@ -94,6 +94,37 @@ def test_worker_whose_connection_closes_before_its_held_join_is_handled_is_not_i
     assert asyncio.run(asyncio.wait_for(run(), 60)).members == (0, 2)
 
 
+def test_bug_in_handling_a_held_message_costs_only_its_connection_and_is_told() -> None:
+    class BrokenChannel(CheckedChannel):
+        is_closed = False
+
+        async def send(self, payload: bytes) -> None:
+            raise KeyError("h7")
+
+        def close(self) -> None:
+            self.is_closed = True
+
+    async def run() -> tuple[list[object], bool, tuple[int, ...]]:
+        told: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
+        service = RosterService(started(0, 1), b"s" * 32)
+        broken = BrokenChannel()
+        codec: Codec[FromWorker] = Codec(FromWorker)
+        service.pause()
+        await service.heard(Client(0, broken, codec), FetchCall())
+        clients = [Client(worker, CheckedChannel(), codec) for worker in range(2)]
+        await service.heard(clients[0], Join("c", 30.0))
+        service.resume()
+        await service.heard(clients[1], Join("c", 30.0))
+        await asyncio.sleep(0)  # The roster decides on all joins of a turn at once.
+        await service.close()
+        return told, broken.is_closed, service.state.members
+
+    (error,), is_closed, members = asyncio.run(asyncio.wait_for(run(), 60))
+    assert isinstance(error, KeyError)
+    assert is_closed and members == (0, 1)
+
+
 def test_worker_that_is_lost_right_after_its_join_keeps_no_other_worker_from_its_world() -> None:
     _, others = answers(started(0, 1), lost=0)
     assert [type(each) for each in others] == [Placed]

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from farandole.base.display.standard_output import discard_standard_output, log_line
 from farandole.base.wire.rendezvous import Measures
 from farandole.base.wire.utf8_mode import ensure_utf8
+from farandole.control.launcher.background import Background
 from farandole.control.launcher.job.from_job import from_plain
 from farandole.control.queue.access import Access
 from farandole.control.queue.address import DATABASE, socket_of
@@ -81,7 +82,8 @@ class QueueDaemon:
     async def run(self) -> None:
         """Serve until `stop` is called."""
         await self._server.start(socket_of(self._directory))
-        probing = asyncio.ensure_future(self._probe())
+        background = Background()
+        background.spawn(self._probe())
         try:
             while not self._over.is_set():
                 self._wake.clear()
@@ -89,8 +91,7 @@ class QueueDaemon:
                 with contextlib.suppress(TimeoutError, asyncio.TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), pause)
         finally:
-            probing.cancel()
-            await asyncio.gather(probing, return_exceptions=True)
+            await background.end()
             await self._server.close()
             self._store.close()
 

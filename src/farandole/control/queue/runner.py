@@ -26,6 +26,7 @@ from typing import cast
 from farandole.base.display.wording import error_lines
 from farandole.base.wire.os_text import SHOWN
 from farandole.base.wire.utf8_mode import ensure_utf8
+from farandole.control.launcher.background import Background
 from farandole.control.launcher.configuration import project
 from farandole.control.launcher.daemon.display import STREAMS, JobDisplay
 from farandole.control.launcher.daemon.jobs import jobs_of_this_user
@@ -254,14 +255,15 @@ class Runner:
                 name=self._attempt.local_name if elastic else "",
             )
         )
-        obeying = asyncio.ensure_future(self._follow_orders(running))
+        background = Background()
+        background.spawn(self._follow_orders(running))
         try:
             return await running
         except NothingLeft:
             await asyncio.to_thread(display.console.close, READER_SECONDS)
             raise
         finally:
-            obeying.cancel()
+            await background.end()
             self._job = self._elastic = None
 
     # --- orders ------------------------------------------------------------------------------------------------------

@@ -253,13 +253,17 @@ class RosterService:
         """Handle the messages that arrived while the service was paused."""
         while self._held:
             client, message = self._held.popleft()
-            if message is None:
-                self._forget(client)
-                continue
             try:
-                await self._handle(client, message)
+                if message is None:
+                    self._forget(client)
+                else:
+                    await self._handle(client, message)
             except WireError as error:
                 self._log(f"closed a connection of worker {client.worker}: {error}")
+                client.channel.close()
+            except Exception as error:
+                # A bug. It costs this connection, as when the service is not paused: other workers wait for answers.
+                asyncio.get_running_loop().call_exception_handler({"message": "a held message", "exception": error})
                 client.channel.close()
         self._held = self._catching_up = None
 

@@ -13,8 +13,8 @@ import pytest
 from farandole.control.agent.protocol import Answer, Interface, ToAgent
 from farandole.control.agent.witness_messages import AskWitnesses, BeWitness, WitnessesTried, WitnessReady
 from farandole.control.launcher.agents.agent_lost import AgentLost
+from farandole.control.launcher.background import Background, errors_are_told
 from farandole.control.launcher.job.host_list import Host
-from farandole.control.launcher.supervise.background import Background, errors_are_told
 from farandole.control.launcher.supervise.witnesses import Witnesses
 
 TIMEOUT = 1.75

@@ -33,6 +33,7 @@ from farandole.control.kubernetes.launcher_pod.state_objects import (
 from farandole.control.kubernetes.launcher_pod.state_writer import StateWriter
 from farandole.control.kubernetes.training_job import told
 from farandole.control.kubernetes.training_job.own_names import OUTCOME_KEY
+from farandole.control.launcher.background import Background
 from farandole.control.launcher.job.dialed_hosts import DialedHosts
 from farandole.control.launcher.job.from_job import FOR_ALL, elastic_launch
 from farandole.control.launcher.job.machine import Machine
@@ -88,7 +89,7 @@ async def run(described: dict[str, Any], objects: StateObjects, failover: Sealed
 
 async def _launch(described: dict[str, Any], objects: StateObjects, failover: SealedFailover) -> JobOutcome:
     spec = spec_of(described)
-    reporting: list[asyncio.Task[None]] = []
+    background = Background()
     writer = StateWriter(failover)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, _Leaving(writer).asked)
 
@@ -96,15 +97,13 @@ async def _launch(described: dict[str, Any], objects: StateObjects, failover: Se
         assert isinstance(job, ElasticJob)
         # Its own connection, since it reports from another thread.
         report = StateReporter(objects.again(), described["attempt"])
-        reporting.append(asyncio.get_running_loop().create_task(report.run(job)))
+        background.spawn(report.run(job))
 
     try:
         console = Console(descriptor_writer(1), descriptor_writer(2), options=spec.output)
         return await launch(spec, machine_of(described), console, started=started, failover_files=writer)
     finally:
-        for task in reporting:
-            task.cancel()
-        await asyncio.gather(*reporting, return_exceptions=True)
+        await background.end()
         await writer.close()
 
 

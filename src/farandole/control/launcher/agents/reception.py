@@ -30,6 +30,7 @@ from farandole.control.launcher.agents.agent_lost import AgentLost
 from farandole.control.launcher.agents.arrival import Arrival, handed_over, host_of, send_leave, welcome
 from farandole.control.launcher.agents.dialed_agent import DialedAgent, DialedReader, lead_nowhere
 from farandole.control.launcher.agents.reception_port import ReceptionPort
+from farandole.control.launcher.background import Background
 from farandole.control.launcher.job.host_list import Host
 from farandole.errors import SpecError
 
@@ -105,7 +106,7 @@ class Reception:
         self._said: list[str] = []
         """The messages that have been logged, and need not be repeated."""
         self._say: Callable[[str], None] = lambda text: None
-        self._welcoming: set[asyncio.Task[None]] = set()
+        self._welcoming = Background()
 
     @classmethod
     def at(cls, place: str, outlive: float) -> Reception:
@@ -167,9 +168,7 @@ class Reception:
         if self._server is not None:
             self._server.close()
         self.stop_listening()
-        for task in self._welcoming:
-            task.cancel()
-        await asyncio.gather(*self._welcoming, return_exceptions=True)
+        await self._welcoming.end()
         for arrival in self._waiting.values():
             arrival.writer.close()
         self._waiting.clear()
@@ -216,9 +215,7 @@ class Reception:
     # --- arrivals -----------------------------------------------------------------------------------------------
 
     def _accept(self, reader: DialedReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.get_running_loop().create_task(self._welcome(reader, writer))
-        self._welcoming.add(task)
-        task.add_done_callback(self._welcoming.discard)
+        self._welcoming.spawn(self._welcome(reader, writer))
 
     async def _welcome(self, reader: DialedReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -23,6 +23,7 @@ from farandole.control.agent.protocol import (
     RelayOpened,
     ToAgent,
 )
+from farandole.control.launcher.background import Background
 
 _CHUNK = 64 * 1024
 _WHOLE = 4 * 1024 * 1024
@@ -86,16 +87,14 @@ class RelayedLinks:
         self._host, self._port = parse_address(roster)
         self._send = send
         self._links: dict[int, _Link] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._background = Background()
         self._kept = KeptEnd(latest)
 
     def handle(self, message: RelayOpened | Relay) -> None:
         """Handle an agent's message about a connection, which may already be over."""
         if isinstance(message, RelayOpened):
             link = self._links[message.link] = _Link(message.link)
-            task = asyncio.get_running_loop().create_task(self._serve(link))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._background.spawn(self._serve(link))
             return
         known = self._links.get(message.link)
         if known is None:
@@ -110,9 +109,7 @@ class RelayedLinks:
 
     async def close(self) -> None:
         """Close all connections."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._background.end()
 
     async def _serve(self, link: _Link) -> None:
         try:
@@ -120,7 +117,7 @@ class RelayedLinks:
         except OSError:
             self._forget(link)
             return
-        upward = asyncio.get_running_loop().create_task(self._pass_up(link, writer))
+        upward = self._background.spawn(self._pass_up(link, writer))
         try:
             await self._pass_down(link, reader)
         except OSError:

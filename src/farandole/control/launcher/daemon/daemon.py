@@ -34,6 +34,7 @@ from farandole.base.wire.frames import LENGTH_BYTES, Codec, frame_length
 from farandole.base.wire.unix_socket import MOST_DESCRIPTORS
 from farandole.base.wire.utf8_mode import ensure_utf8
 from farandole.control.jobs.view import JobView
+from farandole.control.launcher.background import Background
 from farandole.control.launcher.daemon.client_connection import ClientConnection
 from farandole.control.launcher.daemon.client_protocol import (
     MESSAGE_LIMIT,
@@ -137,9 +138,10 @@ class JobDaemon:
                 self._loop.add_signal_handler(signum, self._stop, Stop(128 + signum, signum.name))
         self._loop.add_signal_handler(signal.SIGHUP, lambda: None)  # There is no terminal whose end would matter.
         self._running = self._loop.create_task(self._run_job())
-        alive = self._loop.create_task(self._show_life())
+        background = Background()
+        background.spawn(self._show_life())
         await self._report_end(await self._running)
-        alive.cancel()
+        await background.end()
         self._socket.stop()
 
     def _let_go_of_the_client(self) -> None:

@@ -32,6 +32,7 @@ from farandole.control.agent.file_messages import (
     ToFiles,
 )
 from farandole.control.launcher.agents.agent_client import AgentClient
+from farandole.control.launcher.background import Background
 from farandole.control.launcher.ship.file_list import Manifest
 from farandole.errors import SpecError
 
@@ -314,18 +315,16 @@ async def ship(
         SpecError: a host has failed, or was lost, or a file has changed.
     """
     shipping = Shipping(manifest, {agent.host.label: agent.send for agent in agents}, job, progress, cache)
-    tasks = []
+    watching = Background()
     for agent in agents:
         agent.on_file_messages(functools.partial(shipping.heard, agent.host.label))
-        tasks.append(asyncio.create_task(_notice_loss(agent, shipping)))
+        watching.spawn(_notice_loss(agent, shipping))
         if not agent.local:
-            tasks.append(asyncio.create_task(agent.watch(SILENCE_SECONDS)))
+            watching.spawn(agent.watch(SILENCE_SECONDS))
     try:
         return await shipping.send()
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await watching.end()
         for agent in agents:
             if not agent.local:
                 agent.pause()  # The watch that follows measures silence from now on.

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable
 
 from farandole.control.launcher.agents.reception import Reception
+from farandole.control.launcher.background import errors_are_told
 from farandole.control.launcher.job.machine import Machine
 from farandole.control.launcher.job.spec import LaunchSpec
 from farandole.control.launcher.output.console import Console
 from farandole.control.launcher.start.fixed import launch_fixed
 from farandole.control.launcher.start.open_files import raise_limit
-from farandole.control.launcher.supervise.background import errors_are_told
 from farandole.control.launcher.supervise.ending import READER_SECONDS
 from farandole.control.launcher.supervise.failover_files import FailoverStore, NothingLeft
 from farandole.control.launcher.supervise.launch_context import LaunchContext

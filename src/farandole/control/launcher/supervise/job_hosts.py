@@ -17,12 +17,12 @@ from farandole.control.launcher.agents.agent_client import AgentClient
 from farandole.control.launcher.agents.agent_lost import AgentLost
 from farandole.control.launcher.agents.reception import FENCED_SECONDS
 from farandole.control.launcher.agents.start_agents import STARTED_AT_ONCE
+from farandole.control.launcher.background import Background
 from farandole.control.launcher.discovery.host_set import HostSet
 from farandole.control.launcher.host_setup.host_setup import HostSetup, JobHost, NotReady
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.slots import job_events as events
 from farandole.control.launcher.slots.job_events import Event
-from farandole.control.launcher.supervise.background import Background
 from farandole.control.launcher.supervise.ending import sweep_elsewhere, sweep_here
 from farandole.control.launcher.supervise.launch_context import LaunchContext
 from farandole.control.launcher.supervise.witnesses import Witnesses

@@ -19,6 +19,7 @@ from farandole.base.wire.frames import FRAME_LIMIT, LARGEST_FRAME
 from farandole.base.wire.rendezvous import Failure, Measures, Progress
 from farandole.control.agent.protocol import End as EndAgent
 from farandole.control.agent.protocol import SendSignal
+from farandole.control.launcher.background import Background
 from farandole.control.launcher.failure.failure_text import as_shell
 from farandole.control.launcher.failure.record import how_it_ended, signal_name
 from farandole.control.launcher.host_setup.host_setup import HostSetup
@@ -28,7 +29,6 @@ from farandole.control.launcher.slots import job_events as events
 from farandole.control.launcher.slots.job_events import Action, Event
 from farandole.control.launcher.slots.job_state import JobState, expected_size, workers_by_host
 from farandole.control.launcher.slots.phrases import follows_a_loss
-from farandole.control.launcher.supervise.background import Background
 from farandole.control.launcher.supervise.decisions import Decisions
 from farandole.control.launcher.supervise.ending import watch_end
 from farandole.control.launcher.supervise.failover_files import FailoverStore

@@ -14,7 +14,7 @@ from farandole.control.agent.witness_messages import AskWitnesses, BeWitness, Wi
 from farandole.control.launcher.agents.agent_client import AgentClient
 from farandole.control.launcher.agents.agent_lost import AgentLost
 from farandole.control.launcher.agents.lease import LEASE_PART, SILENCE_PART, Lease
-from farandole.control.launcher.supervise.background import Background
+from farandole.control.launcher.background import Background
 
 EXCUSE_SECONDS = 600.0
 """Seconds for which workers go on without the launcher."""

@@ -20,10 +20,10 @@ from farandole.control.agent.protocol import (
     Started,
 )
 from farandole.control.launcher.agents.agent_lost import AgentLost
+from farandole.control.launcher.background import Background
 from farandole.control.launcher.host_setup.host_setup import JobHost
 from farandole.control.launcher.output.status_line import StatusLine
 from farandole.control.launcher.slots.job_events import Event
-from farandole.control.launcher.supervise.background import Background
 from farandole.control.launcher.supervise.workers import WAS_STOPPED, Worker, Workers
 from farandole.control.roster.events import Continued, Suspected
 from farandole.control.roster.service import RosterService

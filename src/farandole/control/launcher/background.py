@@ -66,6 +66,6 @@ def _text_of(error: BaseException) -> str:
     (what, *_) = traceback.format_exception_only(error)
     return (
         f"error: part of the launcher has failed: {what}{''.join(traceback.format_exception(error))}"
-        "hint: this is a bug in farandole: report it with these lines. The job goes on without that part; Ctrl-C, or "
-        "farandole stop, ends it"
+        "hint: this is a bug in farandole: report it with these lines. If the job does not go on or does not end, "
+        "Ctrl-C, or farandole stop, ends it"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from farandole.control.launcher.supervise.background import Background, errors_are_told
+from farandole.control.launcher.background import Background, errors_are_told
 
 
 def told(cause: Callable[[Background], object]) -> list[str]:
