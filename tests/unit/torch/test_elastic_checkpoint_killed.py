@@ -83,7 +83,8 @@ def test_files_of_a_killed_process_do_not_get_into_the_same_checkpoint(tmp_path:
     assert checkpoint.save({"a": torch.ones(9)}, 10, rank=0, size=1)
     assert checkpoint.wait(60)
     assert checkpoint.load({"a": None}) == 10
-    assert not (tmp_path / "step-00000010" / "__0_9.distcp").exists()
+    files = {path.name for path in (tmp_path / "step-00000010").iterdir()}
+    assert files == {"manifest.json", ".metadata", "__0_0.distcp"}
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ class Attempt:
                 # What a process left that was killed in an attempt of this id: no other rank has files there.
                 remove(self._folder)
             _make(self._folder)
-            if part.rank == 0:
+            if part.rank == 0 and part.writers > 1:
                 write_through(self._folder / _TOKEN, self._token.encode())
             files = self._write()
             self.waiting = True
