@@ -294,10 +294,23 @@ def test_call_of_a_refused_job_is_removed(jobs: FakeJobs, tmp_path: Path, monkey
     assert not list(tmp_path.iterdir())
 
 
-def call(folder: Path, rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_of_an_attempt_that_was_stopped_do_not_count(
+    jobs: FakeJobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = farandole.submit(os.getenv, "FARANDOLE_JOB", workers="1:3", name="elastic", shared=tmp_path)
+    folder = Path(jobs.specs["elastic"].command[3])
+    call(folder, 2, monkeypatch, attempt="first")  # When it has returned, the job is suspended.
+    for rank in range(2):
+        call(folder, rank, monkeypatch, attempt="second")
+    jobs.change("elastic", state=JobState.SUCCEEDED)
+    assert job.result() == ["second", "second"]
+
+
+def call(folder: Path, rank: int, monkeypatch: pytest.MonkeyPatch, attempt: str = "1") -> None:
     """Call a submitted function as a worker does."""
     with monkeypatch.context() as patched:
         patched.setenv("RANK", str(rank))
+        patched.setenv("FARANDOLE_JOB", attempt)
         patched.setattr(sys, "argv", ["function", str(folder)])
         patched.setattr(sys, "path", list(sys.path))
         function.main()

@@ -1,7 +1,10 @@
 """A Python function as a job: the call and its results are pickled into a directory that the job's hosts share.
 
     DIRECTORY/call           the function and its arguments, by cloudpickle; written before the job is submitted
-    DIRECTORY/result-N       worker N's outcome: a pickled pair of whether it returned, and its value or exception
+    DIRECTORY/result-RUN-N   worker N's outcome: a pickled pair of whether it returned, and its value or exception
+
+A place may run a job again: after it was suspended, or because it may be tried several times. RUN is different each
+time, and workers first remove the outcomes of earlier runs, which are over then.
 
 The directory is removed when a job is refused, or is over and its results have been read. Workers run this module:
 `python -m farandole.control.jobs.function DIRECTORY`.
@@ -9,6 +12,7 @@ The directory is removed when a job is refused, or is over and its results have 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import pickle
 import re
@@ -71,9 +75,9 @@ def results(folder: Path) -> list[tuple[bool, Any]]:
     For an outcome that cannot be unpickled in this process, the exception is that of unpickling.
     """
     found = {
-        int(path.name.removeprefix(_RESULT)): path.read_bytes()
+        int(name[1]): path.read_bytes()
         for path in folder.iterdir()
-        if re.fullmatch(rf"{_RESULT}\d+", path.name)
+        if (name := re.fullmatch(rf"{_RESULT}[0-9a-f]+-(\d+)", path.name))
     }
     return [_unpickled(found[number]) for number in sorted(found)]
 
@@ -114,7 +118,11 @@ def main() -> None:
 
     folder = Path(sys.argv[1])
     number = next((os.environ[name] for name in _NUMBERS if os.environ.get(name, "").isdecimal()), "0")
-    result = folder / f"{_RESULT}{number}"
+    run = f"{_RESULT}{hashlib.sha256(os.environ.get('FARANDOLE_JOB', '').encode()).hexdigest()[:12]}-"
+    for path in folder.glob(f"{_RESULT}*"):
+        if not path.name.startswith(run):
+            path.unlink(missing_ok=True)  # Other workers remove it, too.
+    result = folder / f"{run}{number}"
     sys.path[:], call = pickle.loads((folder / "call").read_bytes())
     function, arguments = pickle.loads(call)
     try:
