@@ -65,7 +65,7 @@ class Workers:
                 self.news.clear()
                 await self.news.wait()
 
-        return await asyncio.wait_for(wait(), 20)
+        return await asyncio.wait_for(wait(), 60)
 
     async def output(self, worker: int) -> str:
         """Return a worker's standard output, once it ends with a complete line: it may arrive in pieces."""
@@ -83,7 +83,7 @@ class Workers:
 
     async def end(self) -> None:
         self.agent.send(End(0))
-        assert await asyncio.wait_for(self.listening, 20) == ()
+        assert await asyncio.wait_for(self.listening, 60) == ()
 
 
 def with_agent(work: Callable[[Workers], Coroutine[Any, Any, None]]) -> None:
@@ -114,4 +114,4 @@ async def all_have_ended(pids: list[int]) -> None:
         while any(map(lives, pids)):
             await asyncio.sleep(0.01)
 
-    await asyncio.wait_for(look(), 30)
+    await asyncio.wait_for(look(), 60)

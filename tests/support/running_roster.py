@@ -40,22 +40,22 @@ class Running:
             follows=left is not None,
             **options,
         )
-        self.address = asyncio.run_coroutine_threadsafe(self.service.start(), self._loop).result(10)
+        self.address = asyncio.run_coroutine_threadsafe(self.service.start(), self._loop).result(60)
 
     def do(self, function: Callable[[], None]) -> None:
         """Run a function in the service's loop."""
         done: Future[None] = Future()
         self._loop.call_soon_threadsafe(lambda: done.set_result(function()))
-        done.result(10)
+        done.result(60)
 
     def wait_until_read(self, worker: int) -> None:
         asyncio.run_coroutine_threadsafe(self.service.wait_until_read(worker, 10), self._loop).result(20)
 
     def client(self, worker: int) -> RosterClient:
-        return RosterClient.connect(self.address, SECRET, worker=worker, timeout=10)
+        return RosterClient.connect(self.address, SECRET, worker=worker, timeout=60)
 
     def close(self) -> None:
-        asyncio.run_coroutine_threadsafe(self.service.close(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self.service.close(), self._loop).result(60)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 
-def until(fact: Callable[[], object], what: str | Callable[[], str], seconds: float = 30) -> None:
+def until(fact: Callable[[], object], what: str | Callable[[], str], seconds: float = 60) -> None:
     """Wait for a condition; fail if it does not become true in time.
 
     Args:

@@ -60,7 +60,7 @@ def test_python_compiles(block: Block) -> None:
 
 @pytest.mark.parametrize("block", of("sh"), ids=str)
 def test_shell_is_shell(block: Block) -> None:
-    done = subprocess.run(["bash", "-n"], input=block.text, text=True, capture_output=True, check=False, timeout=20)
+    done = subprocess.run(["bash", "-n"], input=block.text, text=True, capture_output=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
 
 

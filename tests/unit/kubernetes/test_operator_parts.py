@@ -165,7 +165,7 @@ def test_watch_that_ends_early_is_restarted_with_backoff(
         monkeypatch.setattr(watch, "rest", rest)
         one = ChildWatch(api, ClusterStore(lambda _: None), "v1", "Pod", clock=lambda: 0.0)  # type: ignore[arg-type]
         running = asyncio.create_task(one.run())
-        await asyncio.wait_for(waiting.wait(), 20)
+        await asyncio.wait_for(waiting.wait(), 60)
         running.cancel()
         assert api.watches == 2, "the second one comes at once, as after a long outage; then it waits"
 

@@ -173,7 +173,7 @@ def test_many_changes_are_drawn_together() -> None:
         listed += 1
         return on_earth()
 
-    asyncio.run(asyncio.wait_for(busy(board, places), 30))
+    asyncio.run(asyncio.wait_for(busy(board, places), 60))
     assert board.close(10)
     assert board.shown == ["100/100 up", "0/100 up", None]
     assert listed == 2
@@ -189,12 +189,12 @@ def test_status_that_was_read_does_not_change_while_the_console_writes_it() -> N
         assert (status.up, list(status.reports)) == ({0}, [0])
         line.close()
 
-    asyncio.run(asyncio.wait_for(read(), 30))
+    asyncio.run(asyncio.wait_for(read(), 60))
 
 
 @pytest.mark.parametrize("place", [{"terminal": None}, {"status": False}])
 def test_no_status_line_without_terminal(place: dict[str, Any]) -> None:
     board = Board(**place)
-    asyncio.run(asyncio.wait_for(busy(board, on_earth), 30))
+    asyncio.run(asyncio.wait_for(busy(board, on_earth), 60))
     assert board.close(10)
     assert board.shown == [None]

@@ -170,8 +170,8 @@ def test_silence_of_a_host_is_not_taken_for_silence_of_those_behind_it() -> None
         await asyncio.sleep(0)
         watching = [asyncio.create_task(agent.watch(0.6)) for agent in (inner.behind, inner.outer)]
         try:
-            behind = await asyncio.wait_for(inner.behind.lost(), 20)
-            return await asyncio.wait_for(inner.outer.lost(), 20), behind
+            behind = await asyncio.wait_for(inner.behind.lost(), 60)
+            return await asyncio.wait_for(inner.outer.lost(), 60), behind
         finally:
             await inner.close()
             await asyncio.gather(*watching)

@@ -42,8 +42,8 @@ def test_new_host_does_not_end_wait_for_hosts_that_lost_launcher(
         assert not waiting.done()
         old = FakeArrival("old", lives=True)
         await one._arrived(old)  # type: ignore[arg-type]
-        assert await asyncio.wait_for(waiting, 10) is old
-        return await asyncio.wait_for(one._awaited("another", lambda: False), 10)
+        assert await asyncio.wait_for(waiting, 60) is old
+        return await asyncio.wait_for(one._awaited("another", lambda: False), 60)
 
     assert asyncio.run(take_over()) is None, "when one has come, the others do not come much later"
 
@@ -61,7 +61,7 @@ def test_no_host_is_given_up_before_any_finds_launcher(monkeypatch: pytest.Monke
         await asyncio.sleep(0.2)
         assert not waiting.done()
         await one._arrived(FakeArrival("new", lives=False))  # type: ignore[arg-type]
-        return await asyncio.wait_for(waiting, 10)
+        return await asyncio.wait_for(waiting, 60)
 
     assert asyncio.run(take_over()) is None, "others would have found it, too"
     assert len(told) == 1 and "no host of the job has dialed yet" in told[0] and "for up to 60 s" in told[0]
@@ -71,7 +71,7 @@ def test_agent_beyond_its_patience_is_not_waited_for(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(reception, "FENCED_SECONDS", 0.0)
 
     async def take_over() -> object:
-        return await asyncio.wait_for(Reception([7707], lambda: b"s" * 32, 0.05)._awaited("old", lambda: False), 10)
+        return await asyncio.wait_for(Reception([7707], lambda: b"s" * 32, 0.05)._awaited("old", lambda: False), 60)
 
     assert asyncio.run(take_over()) is None
 
@@ -90,11 +90,11 @@ def test_host_without_workers_is_not_waited_for_while_others_stand_still(
         await asyncio.sleep(0.2)
         assert not waiting["a"].done(), "no host has found this launcher"
         await one._arrived(FakeArrival("other", lives=True))  # type: ignore[arg-type]
-        assert await asyncio.wait_for(waiting["a"], 10) is None
+        assert await asyncio.wait_for(waiting["a"], 60) is None
         assert not waiting["b"].done(), "its workers may live"
         b = FakeArrival("b", lives=True)
         await one._arrived(b)  # type: ignore[arg-type]
-        return await asyncio.wait_for(waiting["b"], 10) is b
+        return await asyncio.wait_for(waiting["b"], 60) is b
 
     assert asyncio.run(take_over())
 

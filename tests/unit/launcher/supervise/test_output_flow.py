@@ -49,7 +49,7 @@ async def until(condition: Callable[[], bool]) -> None:
         while not condition():
             await asyncio.sleep(0.005)
 
-    await asyncio.wait_for(poll(), 20)
+    await asyncio.wait_for(poll(), 60)
 
 
 def test_small_output_is_credited_soon_if_agent_keeps_it() -> None:

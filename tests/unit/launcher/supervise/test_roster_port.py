@@ -59,6 +59,6 @@ def test_wait_for_port_ends_with_job() -> None:
         await asyncio.sleep(0.01)
         assert not waiting.done()
         taken.wanted = False
-        await asyncio.wait_for(waiting, 10)
+        await asyncio.wait_for(waiting, 60)
 
     asyncio.run(run())
