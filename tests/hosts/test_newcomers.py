@@ -118,3 +118,21 @@ def test_a_newcomer_behind_a_slow_link_gets_its_state(hosts: Hosts) -> None:
     job.await_steps(5, size=3)
     assert "lost" not in job.said and job.generation == 2
     job.finish()
+
+
+def test_newcomer_is_sent_the_code_although_workers_have_changed_files_beside_it(hosts: Hosts) -> None:
+    bed = hosts(1)
+    folder = bed.desk.path(FOLDER)
+    (folder / "run" / "step-1").mkdir(parents=True)
+    (folder / "run" / "step-1" / "state").write_text("of an earlier run")
+    (folder / ".gitignore").write_text("said\nhosts\ndiscovery\nasked\n")
+    discovery = Discovery(bed, "localhost:1")
+    options = ("-np", "1", "--min-np", "1", "--host-discovery-script", "./discovery", "--no-preflight")
+    job = Training(bed, *options, "--ship", ".", "--checkpoint-dir", "run")
+    job.says("1 worker begins")
+    (folder / "run" / "step-1" / "state").unlink()  # As a worker here does with a checkpoint that is not kept.
+    discovery.says("localhost:1", "h1:1")
+    job.says("2 workers go on as generation")
+    (folder / "stop").touch()
+    assert job.process.wait(END_SECONDS) == 0, job.said
+    job.is_gone()

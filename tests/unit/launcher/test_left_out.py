@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
+from farandole.control.agent.file_messages import File
+from farandole.control.launcher.host_setup import prepare
 from farandole.control.launcher.host_setup.prepare import Preparation
 from farandole.control.launcher.job.host_list import Host
 from farandole.control.launcher.job.machine import Machine
@@ -80,6 +83,41 @@ def test_job_does_not_send_the_output_of_its_workers(project: Path) -> None:
     said = "No such file or directory: 'out/rank.0/stdout'"
     hint = preparation.hint(HostPlan("h1", 1, (), local=False, directory="/there"), said)
     assert hint == "out/rank.0/stdout is here but was not sent: the output of workers is never sent"
+
+
+def test_newcomers_are_not_sent_files_that_workers_have_written_since_the_start(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    same = ("run/step-1/state", "copy", "plan.json", "train.py")
+    gone = ("run/step-2/state", "t.json", "t.2.json", "log.csv")
+    for path in same + gone:
+        (project / path).parent.mkdir(parents=True, exist_ok=True)
+        (project / path).write_text("of an earlier run")
+    settings = {
+        "autotune": True,
+        "checkpoint_dir": "run",
+        "timeline": "t.json",
+        "autotune_log": str(project / "log.csv"),
+        "tuning": "plan.json",
+    }
+    spec = LaunchSpec(("python", "train.py"), 1, hosts=(Host("h1", 1),), ship=".", settings=settings)
+    preparation = Preparation(spec, Machine("here", 1, 0, str(project), {}), Console(print, print), print, "job")
+    asyncio.run(preparation.build_manifest())
+    shutil.rmtree(project / "run" / "step-2")
+    for path in ("t.json", "t.2.json", "log.csv", "train.py"):
+        (project / path).write_text("changed")
+    sent: list[Manifest] = []
+
+    async def ship(manifest: Manifest, *_: object) -> dict[str, str]:
+        sent.append(manifest)
+        return {}
+
+    monkeypatch.setattr(prepare, "ship", ship)
+    asyncio.run(preparation.prepare([]))
+    files = [os.fsdecode(entry.path) for entry in sent[0].entries if isinstance(entry, File)]
+    assert set(same) <= set(files) and not set(gone) & set(files)
+    (earlier,) = {file.path for file in sent[0].files.values() if file.size == len("of an earlier run")}
+    assert os.fsdecode(earlier) in same, "its content is still there"
 
 
 @pytest.mark.parametrize("output", ["", "..", "../beside"])

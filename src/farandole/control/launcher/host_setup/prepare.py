@@ -23,7 +23,7 @@ from farandole.control.launcher.output.console import Console
 from farandole.control.launcher.plan.environment import inherited_elsewhere
 from farandole.control.launcher.plan.make import make_plan
 from farandole.control.launcher.plan.model import LOOPBACK, HostPlan, Identity, LaunchPlan, Site
-from farandole.control.launcher.ship.file_list import Hashes, Manifest, build_manifest, in_units
+from farandole.control.launcher.ship.file_list import Hashes, Manifest, build_manifest, in_units, without_written
 from farandole.control.launcher.ship.missing_files import command_on_hosts, hint_for_missing, where_to_run
 from farandole.control.launcher.ship.send import ship
 from farandole.errors import SpecError
@@ -31,6 +31,7 @@ from farandole.errors import SpecError
 # Preparing a host may include compiling.
 SETUP_SECONDS = 3600.0
 _REDRAW_SECONDS = 0.25
+_WRITTEN_BY_WORKERS = ("autotune_log", "checkpoint_dir", "timeline", "tuning")
 
 
 class Preparation:
@@ -101,7 +102,11 @@ class Preparation:
             preflight.refuse_if_wrong(list(findings.values()), self._spec.access)
         sites = {agent.host.label: self._site(agent, findings[agent.host.label]) for agent in agents}
         if self._manifest is not None:
-            sites.update(await self._ship(self._manifest, agents, sites))
+            # Workers of an elastic job may run already, also here, in the directory that is sent.
+            written = [self._spec.settings.get(name) for name in _WRITTEN_BY_WORKERS]
+            paths = [os.path.join(self._machine.directory, path) for path in written if path]
+            manifest = await asyncio.to_thread(without_written, self._manifest, paths)
+            sites.update(await self._ship(manifest, agents, sites))
         if self._spec.setup:
             await self._set_up(agents, self.plan(Identity(), sites))
         if elsewhere and self._spec.preflight:

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -101,8 +102,38 @@ def build_manifest(
     digests.save()
     entries: list[Entry] = [*files, *walk.links, *walk.directories]
     entries.sort(key=lambda entry: entry.path)
-    by_digest = {file.digest: file for file in files if file.size}
-    return Manifest(root, tuple(entries), tuple(walk.notes), by_digest, outputs)
+    return Manifest(root, tuple(entries), tuple(walk.notes), _by_digest(files), outputs)
+
+
+def without_written(manifest: Manifest, written: Iterable[str]) -> Manifest:
+    """Return a manifest without the files that workers have written or deleted since it was made. This may take long.
+
+    Other files that have changed are an error when they are sent: hosts would run different code.
+
+    Args:
+        manifest: the manifest of a job whose workers may run already.
+        written: the files and directories that workers write. A file may have one for each generation of the world.
+    """
+    paths = [path for each in written if (path := _relative(manifest.root, each)) is not None]
+    parts = [os.path.splitext(path) for path in paths]
+    patterns = [re.escape(stem) + rb"(\.\d+)?" + re.escape(suffix) + rb"(/.*)?" for stem, suffix in parts]
+    is_written = re.compile(b"|".join(patterns), re.DOTALL).fullmatch
+
+    def stays(entry: Entry) -> bool:
+        if not (patterns and isinstance(entry, File) and is_written(entry.path)):
+            return True
+        try:
+            found = os.stat(manifest.path_of(entry), follow_symlinks=False)
+        except OSError:
+            return False
+        return (found.st_size, found.st_mtime_ns) == (entry.size, entry.modified_ns)
+
+    entries = tuple(filter(stays, manifest.entries))
+    return replace(manifest, entries=entries, files=_by_digest(entries))
+
+
+def _by_digest(entries: Iterable[Entry]) -> dict[bytes, File]:
+    return {entry.digest: entry for entry in entries if isinstance(entry, File) and entry.size}
 
 
 def _relative(root: bytes, directory: str) -> bytes | None:
