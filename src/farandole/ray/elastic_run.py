@@ -14,7 +14,7 @@ from typing import Any
 
 from farandole.base.wire.address import format_address
 from farandole.control.launcher.agents.reception import Reception
-from farandole.control.launcher.arguments import check_call, check_callbacks, read_variables
+from farandole.control.launcher.arguments import check_call, check_callbacks, check_flag, read_variables
 from farandole.control.launcher.function import BackgroundJob, call_command, in_program, pickle_call, results_of
 from farandole.control.launcher.job.dialed_hosts import DialedHosts
 from farandole.control.launcher.job.elastic import Elastic
@@ -83,6 +83,7 @@ def run(
     """
     check_call(fn, args, {} if kwargs is None else kwargs)
     check_callbacks(callbacks)
+    check_flag("verbose", verbose)
     env = read_variables("env", env)
     demand = Demand(min_workers, max_workers, cpus_per_worker, gpus_per_worker)
     elastic = demand.limits(elastic_timeout, reset_limit, cooldown_range)

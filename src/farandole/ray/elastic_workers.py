@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from farandole.base.display.wording import horovods_failure
+from farandole.control.launcher.arguments import check_flag
 from farandole.control.launcher.function import cause_of, pickle_call, results_of
 from farandole.errors import SpecError
 from farandole.ray import through_client
@@ -43,6 +44,8 @@ class ElasticWorkers:
     """
 
     def __init__(self, params: ElasticParams, settings: RaySettings) -> None:
+        check_flag("use_gpu", params.use_gpu)
+        check_flag("override_discovery", params.override_discovery)
         gpus = (params.gpus_per_worker or 1) if params.use_gpu else 0
         if not params.override_discovery and settings.discovery is None:
             raise SpecError(

@@ -8,6 +8,7 @@ from typing import Any
 from farandole.control.launcher.arguments import (
     check_call,
     check_callbacks,
+    check_flag,
     check_function,
     read_count,
     read_number,
@@ -95,6 +96,8 @@ class RayExecutor:
     ) -> None:
         if not isinstance(settings, RaySettings):
             raise SpecError(f"settings={settings!r:.80} is not RaySettings", "give RayExecutor.create_settings()")
+        check_flag("use_gpu", use_gpu)
+        check_flag("use_current_placement_group", use_current_placement_group)
         gpus = _gpus_of(use_gpu, gpus_per_worker)
         if max_workers is not None and not min_workers:
             raise ValueError("`max_workers` needs `min_workers`, a number from 1 up.")

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from farandole.control.launcher.arguments import check_path, read_number
+from farandole.control.launcher.arguments import check_flag, check_path, read_number
 from farandole.errors import SpecError
 
 
@@ -45,6 +45,7 @@ class RaySettings:
             read_number(name, getattr(self, name), "seconds")
         if self.start_timeout is not None:
             read_number("start_timeout", self.start_timeout, "seconds")
+        check_flag("elastic", self.elastic)
         if isinstance(self.nics, str):
             raise SpecError(f"nics={self.nics!r} is text", f"give a list of network interfaces: nics=[{self.nics!r}]")
         if self.nics is not None:

@@ -16,6 +16,7 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from farandole.control.launcher.arguments import check_flag
 from farandole.control.launcher.plan.environment import place_of, place_variables
 from farandole.control.roster.elastic import ElasticState, Limits
 from farandole.control.roster.events import Evicted, Expected
@@ -61,6 +62,7 @@ class FarandoleConfig(BackendConfig):  # type: ignore[misc]
     def __init__(
         self, elastic: bool = False, *, nics: Iterable[str] | None = None, start_timeout: float | None = None
     ) -> None:
+        check_flag("elastic", elastic)
         self.elastic = elastic
         self.settings = RaySettings(nics=nics, start_timeout=start_timeout)
 

@@ -105,6 +105,8 @@ def wrong_ways() -> dict[str, str]:
             call()
         except ValueError as error:
             said[name] = str(error)
+        except TypeError as error:
+            said[name] = f"an error of TensorFlow: {error}"
         else:
             said[name] = "it was taken"
 
@@ -120,6 +122,9 @@ def wrong_ways() -> dict[str, str]:
     fails("only a number", lambda: hvd.elastic.ElasticLoader(3, batch_size=1))
     fails("unequal", lambda: hvd.elastic.ElasticLoader((np.ones(3), np.ones(4)), batch_size=1))
     fails("no batch", lambda: hvd.elastic.ElasticLoader(np.ones(3)))
+    for wrong in ({"load": [1]}, {"num_parallel_calls": "2"}, {"prefetch": 1.5}):
+        load = {"load": lambda ids: ids, **wrong}
+        fails(next(iter(wrong)), lambda load=load: hvd.elastic.ElasticLoader(3, batch_size=1, **load))
     fails("not built", lambda: steps(loader(), model=keras.Sequential([keras.layers.Dense(1)])))
     fails("no state", lambda: steps(loader(), epoch=3))
     fails("late variables", lambda: steps(loader(), optimizer=tf.compat.v1.train.MomentumOptimizer(0.1, 0.9)))
@@ -163,6 +168,9 @@ def said(tensorflow_nursery: Nursery) -> dict[str, str]:
         "only a number": "with load=lambda ids",
         "unequal": "as many rows as there are samples",
         "no batch": "needs either batch_size",
+        "load": "load must be a function, but is [1]",
+        "num_parallel_calls": "num_parallel_calls must be a whole number from -1 up, but is '2'",
+        "prefetch": "prefetch must be a whole number from -1 up, but is 1.5",
         "not built": "model must be built first",
         "no state": "epoch=3 has neither variables nor state_dict",
         "late variables": "Use an optimizer of Keras",

@@ -12,6 +12,7 @@ import farandole.ray
 from farandole.errors import SpecError
 from farandole.ray import RayExecutor
 from farandole.ray.data import DatasetSource
+from farandole.ray.elastic_workers import ElasticParams, ElasticWorkers
 from farandole.ray.settings import RaySettings
 
 
@@ -23,6 +24,7 @@ def no_ray(monkeypatch: pytest.MonkeyPatch) -> None:
 
 COUNTS = ["2", 2.0, 0, -1, [2]]
 AMOUNTS = ["1", -1, math.nan, math.inf, None]
+FLAGS = ["False", "no", "", [False]]
 SHARED: list[tuple[str, list[Any]]] = [
     ("min_workers", COUNTS),
     ("max_workers", COUNTS),
@@ -48,6 +50,7 @@ def each(rows: list[tuple[str, list[Any]]]) -> list[tuple[str, Any]]:
             ("gpus_per_worker", AMOUNTS),
             ("env", [5, {"A": None}]),
             ("callbacks", [print, [5]]),
+            ("verbose", FLAGS),
         ]
     ),
 )
@@ -57,7 +60,7 @@ def test_run_names_the_wrong_argument(name: str, value: Any) -> None:
         farandole.ray.run(**{"fn": print, name: value})
 
 
-@pytest.mark.parametrize(("name", "value"), each(SHARED))
+@pytest.mark.parametrize(("name", "value"), each([*SHARED, ("use_gpu", FLAGS), ("override_discovery", FLAGS)]))
 def test_elastic_executor_names_the_wrong_argument(name: str, value: Any) -> None:
     with pytest.raises(SpecError, match=rf"{name}.* \(hint: "):
         RayExecutor(RaySettings(), **{"min_workers": 1, name: value})
@@ -71,12 +74,26 @@ def test_elastic_executor_names_the_wrong_argument(name: str, value: Any) -> Non
             ("num_hosts", COUNTS),
             ("num_workers_per_host", [*COUNTS, None]),
             ("cpus_per_worker", AMOUNTS),
+            ("use_gpu", FLAGS),
+            ("use_current_placement_group", FLAGS),
         ]
     ),
 )
 def test_executor_of_fixed_size_names_the_wrong_argument(name: str, value: Any) -> None:
     with pytest.raises(SpecError, match=rf"^{name}=.* \(hint: "):
         RayExecutor(RaySettings(), **{name: value})
+
+
+@pytest.mark.parametrize("name", ["use_gpu", "override_discovery"])
+def test_parameters_of_elastic_workers_are_checked(name: str) -> None:
+    params = ElasticParams(**{name: "False"})  # type: ignore[arg-type]
+    with pytest.raises(SpecError, match=rf"^{name}='False' is not True or False \(hint: "):
+        ElasticWorkers(params, RaySettings())
+
+
+@pytest.mark.parametrize("flag", [1, 0, None])
+def test_numbers_and_none_are_flags(flag: Any) -> None:
+    RayExecutor(RaySettings(), num_workers=1, use_gpu=flag, use_current_placement_group=flag)
 
 
 @pytest.mark.parametrize("elastic", [False, True])
@@ -116,6 +133,7 @@ def test_interfaces_that_are_not_texts_are_refused(nics: Any) -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
+        ({"elastic": "no"}, "^elastic='no' is not True or False"),
         ({"discovery": ["host:2"]}, r"^discovery=.* cannot find hosts .*find_available_hosts_and_slots"),
         ({"ssh_identity_file": 5, "ssh_str": "key"}, "^ssh_identity_file=5 is not a path"),
         ({"ssh_identity_file": "/nowhere/key", "ssh_str": 12345}, "^ssh_str is a int, not text"),

@@ -100,6 +100,16 @@ def check_stream(name: str, given: object) -> None:
         )
 
 
+def check_flag(name: str, given: object) -> None:
+    """Refuse a value that is not a flag, such as the text "False", which counts as true. Numbers and None are flags.
+
+    Raises:
+        SpecError: it is not.
+    """
+    if given is not None and not hasattr(given, "__bool__"):
+        raise _refusal(name, given, "True or False", f"give {name}=True or {name}=False, without quotes")
+
+
 def read_variables(name: str, given: Any) -> dict[str, str]:
     """Return environment variables for workers; numbers and paths are converted to text.
 

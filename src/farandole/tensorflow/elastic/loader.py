@@ -11,6 +11,7 @@ from farandole.numpy.elastic.loader import IndexLoader, Place, number_of_samples
 from farandole.tensorflow.elastic.sample_source import Pipeline, source_of, stacked
 from farandole.worker.elastic.batches import BatchPolicy
 from farandole.worker.elastic.ledger import Share
+from farandole.worker.elastic.loader_arguments import check_function, read_whole
 from farandole.worker.elastic.ranges import is_ranged
 
 
@@ -66,6 +67,11 @@ class ElasticLoader(IndexLoader):
             self._source = source_of(source)
             samples = self._source.samples
         else:
+            check_function("load", load)
+            # -1 is tf.data.AUTOTUNE.
+            if num_parallel_calls is not None:
+                read_whole("num_parallel_calls", num_parallel_calls, least=-1)
+            read_whole("prefetch", prefetch, least=-1)
             samples = number_of_samples(source)
             self._pipeline = Pipeline(load, num_parallel_calls, prefetch)
         super().__init__(
