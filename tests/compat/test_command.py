@@ -218,7 +218,7 @@ def test_sigterm_ends_all_workers(tmp_path: Path) -> None:
         command, cwd=tmp_path, env=drop_in.environment(TEST_MARK=str(tmp_path)), stderr=subprocess.PIPE, text=True
     )
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not all((tmp_path / f"ready.{rank}").exists() for rank in range(2)):
             assert time.monotonic() < deadline and process.poll() is None
             time.sleep(0.01)

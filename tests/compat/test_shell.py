@@ -95,7 +95,7 @@ def test_a_shell_command_dies_with_its_python(tmp_path: Path) -> None:
     parent = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(code)], cwd=tmp_path, env=drop_in.environment(), stderr=subprocess.PIPE
     )
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not (tmp_path / "child").exists():
         assert time.monotonic() < deadline and parent.poll() is None
         time.sleep(0.01)
@@ -115,7 +115,7 @@ def test_all_processes_of_a_shell_command_die_with_its_python(tmp_path: Path) ->
     parent = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(code)], cwd=tmp_path, env=drop_in.environment(), stderr=subprocess.PIPE
     )
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not (tmp_path / "all").exists():
         assert time.monotonic() < deadline and parent.poll() is None
         time.sleep(0.01)
@@ -135,7 +135,7 @@ def test_a_shell_command_that_ignores_sigterm_is_killed_with_its_python(tmp_path
     parent = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(code)], cwd=tmp_path, env=drop_in.environment(), stderr=subprocess.PIPE
     )
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not (tmp_path / "child").exists():
         assert time.monotonic() < deadline and parent.poll() is None
         time.sleep(0.01)
@@ -146,7 +146,7 @@ def test_a_shell_command_that_ignores_sigterm_is_killed_with_its_python(tmp_path
 
 def wait_for_end(pid: str) -> None:
     """Wait until a process has ended; its new parent may be slow to take note of it."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while True:
         try:
             if ") Z" in Path("/proc", pid, "stat").read_text():

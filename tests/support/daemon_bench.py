@@ -18,7 +18,7 @@ import os, signal, sys, time
 here = os.environ["TEST_DIRECTORY"]
 
 def wait_for(name):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 600
     while not os.path.exists(os.path.join(here, name)):
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -178,7 +178,7 @@ class QueueBench:
         (self.directory / name).touch()
 
     def clean_up(self) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while (left := processes_with(self.mark)) and time.monotonic() < deadline:
             for pid in left:
                 try:

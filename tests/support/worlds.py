@@ -33,8 +33,8 @@ import cloudpickle
 if TYPE_CHECKING:
     from mpi_seats import Seats
 
-# Half of a test's time, for a machine that has something else to do.
-ANSWER_SECONDS = 60.0
+# Most of a test's time, for a machine that has something else to do.
+ANSWER_SECONDS = 100.0
 # Then a worker is killed that was to end by itself.
 END_SECONDS = 20.0
 # The seconds for which a worker may be silent before it counts as lost. By default it is less, and least in elastic

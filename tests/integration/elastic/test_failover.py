@@ -183,7 +183,7 @@ def test_successor_waits_for_port_of_roster(training: Training, home: Path) -> N
 
 def squat(port: int) -> socket.socket:
     """Take a port as soon as it is free, and give all who come there no answer."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while True:
         try:
             return socket.create_server(("127.0.0.1", port))

@@ -77,7 +77,7 @@ def test_failure_ends_job_even_if_output_is_not_read(start: Callable[..., Job]) 
 
 
 def until_no_worker(job: Job) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while any(b"worker.py" in command_line(pid) for pid in job.left()):
         assert time.monotonic() < deadline
         time.sleep(0.02)

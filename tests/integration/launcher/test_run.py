@@ -317,7 +317,7 @@ def test_sigterm_of_the_agent_leaves_nothing(start: Callable[..., Any]) -> None:
 
 
 def until_gone(job: Any) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while left := job.left():
         assert time.monotonic() < deadline, f"still alive: {left}"
         time.sleep(0.01)

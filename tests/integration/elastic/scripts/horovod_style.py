@@ -64,7 +64,7 @@ def fail_as_told(state):
 
 def wait_for_news(state):
     # As Horovod's users do who want to see a change of hosts before the next epoch.
-    end = time.monotonic() + 40
+    end = time.monotonic() + 60
     while state._host_messages.empty():
         if time.monotonic() > end:
             raise TimeoutError("nothing was heard of other hosts")
