@@ -512,6 +512,10 @@ def test_what_keras_cannot_use_is_refused(frame: Any, tmp_path: Path) -> None:
         ({"backend_env": ["secret"]}, "backend_env is a list, not a mapping"),
         ({"gradient_compression": "fp16"}, "gradient_compression='fp16' is not one of"),
         ({"run_id": ".."}, "run_id='..' is not a name"),
+        (
+            {"feature_cols": ["a", "b"]},
+            "the model has 1 input, but feature_cols has 2 names: give a column for each input",
+        ),
     ):
         with pytest.raises(ValueError, match=why):
             keras_estimator(tmp_path, backend=Never(), **parameters).fit(frame)

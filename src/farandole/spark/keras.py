@@ -15,6 +15,7 @@ try:
 except ModuleNotFoundError as error:
     raise not_installed("farandole.spark.keras", error, "spark,keras") from error
 
+from farandole.base.display.wording import count
 from farandole.control.launcher.arguments import read_variables
 from farandole.errors import InvalidRequestError
 from farandole.spark import checks
@@ -115,6 +116,13 @@ class KerasEstimator(BaseEstimator):
         super()._check()
         if self.value("optimizer") is None and getattr(self.value("model"), "optimizer", None) is None:
             raise InvalidRequestError("KerasEstimator needs optimizer=, or a model that has been compiled.")
+        # Other models than Functional and Sequential ones do not know their inputs.
+        inputs, columns = getattr(self.value("model"), "inputs", None), self.value("feature_cols")
+        if inputs and len(inputs) != len(columns):
+            raise InvalidRequestError(
+                f"the model has {count(len(inputs), 'input')}, but feature_cols has {count(len(columns), 'name')}: "
+                "give a column for each input."
+            )
         self._variables()
 
     def _task(self, rows: Rows, run: str) -> KerasTask:
