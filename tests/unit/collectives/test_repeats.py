@@ -101,6 +101,46 @@ def test_call_with_the_same_arguments_is_made_again(session, monkeypatch):
     assert calls.run("tensor", "a", WORLD, settings()) is kept
 
 
+class Again:
+    """A call that is kept, without an engine."""
+
+    dtype, shape, misfits = "float32", (1,), 0
+
+    def __init__(self, session, key, *_: object) -> None:
+        self._session, self._key = session, key
+
+    def put_back(self) -> None:
+        self._session.repeats[self._key] = self
+
+    def run(self, *_: object) -> str:
+        self.put_back()
+        return "again"
+
+    begin = run
+
+
+@pytest.fixture
+def keeping_calls(session, monkeypatch):
+    """The same calls as `calls`, which are kept."""
+    monkeypatch.setattr(repeats, "Repeat", Again)
+    monkeypatch.setattr(repeats, "Single", lambda *_: SimpleNamespace(fill=lambda *_: None, make_in_turn=lambda: None))
+    session.pool = None
+    front = SimpleNamespace(**{**vars(FRONT), "ready_dtype": lambda _: 1})
+    return Repeats(front, ALLREDUCE, IN_PLACE, lambda *_: "new")
+
+
+def test_call_is_kept_when_its_name_comes_for_the_second_time(keeping_calls):
+    tensor = SimpleNamespace(dtype="float32", shape=(1,))
+    outcomes = [keeping_calls.run(tensor, name, WORLD, settings()) for name in ("a", "b", "a", "a", "b", "b")]
+    assert outcomes == ["new", "new", "new", "again", "new", "again"]
+
+
+def test_unnamed_call_is_kept_at_once(session, keeping_calls):
+    tensor = SimpleNamespace(dtype="float32", shape=(1,))
+    assert keeping_calls.run(tensor, None, WORLD, settings()) == "new"
+    assert [type(kept) for kept in session.repeats.values()] == [Again]
+
+
 def test_deprecated_argument_warns_at_the_line_of_the_user(calls):
     def allreduce_() -> Any:  # In the place of the function that users call.
         return calls.run("tensor", "a", WORLD, settings(average=True, op=None))

@@ -2,10 +2,11 @@
 
 The other modules find out for each call what is asked for, check it, and describe it for the engine. That takes several
 times as long as a small collective does. For the next call of the same name, options and process set the answers are
-the same, if the tensor is like the last one. So a call is kept when it is done, and made again with the new tensor.
+the same, if the tensor is like the last one. So a call is kept when it is made for the second time, and made again with
+the new tensor. Keeping it takes longer than making it once, and a name may never recur, such as one for each step.
 
 They are kept in `Session.repeats`. A call that is in use is not there: another thread that makes it goes the long way.
-A call without a name has one that recurs (`core.request.Names`), and is kept under that.
+A call without a name has one that recurs (`core.request.Names`), and is kept under that at its first time.
 
 Where many workers share a core, each of their calls finds the caches full of other workers' data, and the time of a
 call is that of loading Python's functions and objects. So there are few of them here, and large ones.
@@ -30,8 +31,10 @@ MOST = 8192
 _FACTORS = (PRESCALE.option, POSTSCALE.option)
 # The form of a call has no compression, so its runner takes none.
 _NOT_GIVEN = object()
-# A call was not made, because it was not made before.
+# A call was not made, because it is not kept.
 _NEW = object()
+# In the place of a call that was made once under its name.
+_ONCE = object()
 
 
 class Repeat:
@@ -272,8 +275,11 @@ class Repeats:
     def _find(self, session: Session, key: Hashable, tensor: Any) -> tuple[Repeat, Any, int, Any, int] | None:
         """Return a call that was made before and can be made with this tensor, and the arguments of `Repeat.run`."""
         try:
-            repeat: Repeat | None = session.repeats.pop(key, None)
+            repeat: Any = session.repeats.pop(key, None)
         except TypeError:  # An option has no hash.
+            return None
+        if repeat is _ONCE:
+            session.repeats[key] = _ONCE
             return None
         if repeat is None or session.retry is not None or (session.notices is not None and session.only_arrived):
             return None
@@ -302,10 +308,15 @@ class Repeats:
             return
         _, name, unnamed, group, *_ = key
         earlier, patience = session.repeats.get(key), 1
-        if earlier is not None:
+        if isinstance(earlier, Repeat):
             if earlier.misfits <= earlier.patience:
                 return
             patience = 2 * earlier.patience  # Tensors that take turns would cost a new call each time.
+        if len(session.repeats) >= MOST:
+            session.repeats.clear()
+        if earlier is None and not unnamed:
+            session.repeats[key] = _ONCE
+            return
         if not front.address_if_like(tensor, getattr(tensor, "dtype", None), getattr(tensor, "shape", None)):
             return
         dtype = front.ready_dtype(tensor)
@@ -316,8 +327,6 @@ class Repeats:
         single.fill(collective.kind, dtype, group, tensor.shape, full_name, 0, 0, collective.native_options(options))
         if unnamed:
             single.make_in_turn()
-        if len(session.repeats) >= MOST:
-            session.repeats.clear()
         Repeat(session, key, front, single, tensor, patience).put_back()
 
 
