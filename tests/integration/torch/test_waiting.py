@@ -50,9 +50,8 @@ def test_ctrl_c_in_a_synchronous_call_keeps_its_tensors(worlds):
             hvd.barrier()
             return float(total.sum())
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        calls = current().handles._calls
-        before = len(calls)
-        while len(calls) == before:  # The thread that was held up has been interrupted before the call was made.
+        interrupted = current().handles._interrupted
+        while not interrupted:  # The thread that was held up has been interrupted before the call was made.
             timer = threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT))
             try:
                 timer.start()

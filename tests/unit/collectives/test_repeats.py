@@ -8,7 +8,7 @@ import pytest
 from farandole.worker.collectives import repeats
 from farandole.worker.collectives.allreduce import ALLREDUCE
 from farandole.worker.collectives.declaration import Form
-from farandole.worker.collectives.repeats import Repeat, Repeats
+from farandole.worker.collectives.repeats import BlockingRepeat, Repeats
 from farandole.worker.core.request import Names
 
 IN_PLACE = Form(in_place=True)
@@ -46,7 +46,7 @@ def session(monkeypatch):
 @pytest.fixture
 def calls(session, monkeypatch):
     """The calls of `allreduce_`, which returns "new" when it is called for the first time."""
-    monkeypatch.setattr(Repeat, "run", lambda *_: pytest.fail("no call was kept"))
+    monkeypatch.setattr(BlockingRepeat, "make", lambda *_: pytest.fail("no call was kept"))
     return Repeats(FRONT, ALLREDUCE, IN_PLACE, lambda *_: "new")
 
 
@@ -69,7 +69,7 @@ def test_unnamed_call_that_fails_counts_only_if_the_engine_has_taken_it(session,
     def fail(*_: object) -> None:
         raise ValueError("no")
 
-    monkeypatch.setattr(Repeat, "run", fail)
+    monkeypatch.setattr(BlockingRepeat, "make", fail)
     calls = Repeats(FRONT, ALLREDUCE, IN_PLACE, lambda *_: "new")
     keep(session, Kept(begins), session.names.name(0, True), is_unnamed=True)
     with pytest.raises(ValueError, match="no"):
@@ -92,7 +92,7 @@ def test_call_with_an_option_without_a_hash_is_not_made_again(session, calls, gi
 
 
 def test_call_with_the_same_arguments_is_made_again(session, monkeypatch):
-    monkeypatch.setattr(Repeat, "run", lambda kept, *_: kept)
+    monkeypatch.setattr(BlockingRepeat, "make", lambda kept, *_: kept)
     calls = Repeats(FRONT, ALLREDUCE, IN_PLACE, lambda *_: "new")
     kept = Kept()
     keep(session, kept, "a", is_unnamed=False)
@@ -112,17 +112,15 @@ class Again:
     def put_back(self) -> None:
         self._session.repeats[self._key] = self
 
-    def run(self, *_: object) -> str:
+    def make(self, *_: object) -> str:
         self.put_back()
         return "again"
-
-    begin = run
 
 
 @pytest.fixture
 def keeping_calls(session, monkeypatch):
     """The same calls as `calls`, which are kept."""
-    monkeypatch.setattr(repeats, "Repeat", Again)
+    monkeypatch.setattr(repeats, "BlockingRepeat", Again)
     monkeypatch.setattr(repeats, "Single", lambda *_: SimpleNamespace(fill=lambda *_: None, make_in_turn=lambda: None))
     session.pool = None
     front = SimpleNamespace(**{**vars(FRONT), "ready_dtype": lambda _: 1})

@@ -38,7 +38,7 @@ _ONCE = object()
 
 
 class Repeat:
-    """An `AsyncCall` of one tensor, whose result is like it, that is made again and again.
+    """A call of one tensor, whose result is like it, that is made again and again.
 
     Attributes:
         dtype: the framework's type of its tensors.
@@ -47,29 +47,10 @@ class Repeat:
         patience: the number of misfits up to which it stays: the next tensors may be like its own again.
     """
 
-    __slots__ = (
-        "_error",
-        "_front",
-        "_key",
-        "_prepared",
-        "_result",
-        "_session",
-        "_single",
-        "_tensor",
-        "dtype",
-        "misfits",
-        "patience",
-        "shape",
-    )
+    __slots__ = ("_front", "_key", "_result", "_session", "_single", "_tensor", "dtype", "misfits", "patience", "shape")
 
     def __init__(
-        self,
-        session: Session,
-        key: Hashable,
-        front: FrontEnd[Any],
-        single: Single,
-        tensor: Any,
-        patience: int,
+        self, session: Session, key: Hashable, front: FrontEnd[Any], single: Single, tensor: Any, patience: int
     ) -> None:
         """Create a call that `put_back` keeps for the next time.
 
@@ -82,15 +63,91 @@ class Repeat:
             patience: the number of misfits up to which it stays.
         """
         self._session, self._key, self._front, self._single = session, key, front, single
-        self._prepared = session.engine.prepare(single)
         self.dtype, self.shape = tensor.dtype, tensor.shape
         self.misfits, self.patience = 0, patience
         self._tensor: Any = None
         self._result: Any = None
+
+    def make(self, tensor: Any, address: int, result: Any, target: int) -> Any:
+        """Make the call.
+
+        Args:
+            tensor: the input.
+            address: its address.
+            result: a tensor of the same kind, or the input if the call is in place.
+            target: the address of the result.
+
+        Returns:
+            The result, or a handle for it.
+        """
+        raise NotImplementedError
+
+    def put_back(self) -> None:
+        """Keep it for the next call, because it is not made now."""
+        self._tensor = self._result = None
+        self._session.repeats[self._key] = self
+
+    def begun(self) -> bool:
+        """Return whether the engine knows the request, or did know it."""
+        return self._tensor is None or self._single.submitted
+
+    def done(self) -> bool:
+        """Return whether the request is done."""
+        return self._tensor is None or self._session.engine.done(self._single)
+
+
+class BlockingRepeat(Repeat):
+    """A call that waits for its result."""
+
+    __slots__ = ("_run",)
+
+    def __init__(self, session: Session, key: Hashable, front: FrontEnd[Any], single: Single, *rest: Any) -> None:
+        super().__init__(session, key, front, single, *rest)
+        self._run = session.engine.prepare_run(single)
+
+    def make(self, tensor: Any, address: int, result: Any, target: int) -> Any:
+        """Make the call, and return the result. If it is interrupted, the session keeps it while it is in flight."""
+        words, engine = self._single.words, self._session.engine
+        words[INPUT_WORD], words[OUTPUT_WORD] = address, target
+        try:
+            started = time.monotonic_ns()
+            try:
+                status = self._run()
+            finally:
+                engine.blocked_ns += time.monotonic_ns() - started
+            if status:
+                engine.go_on(self._single, status)
+                engine.release(self._single)
+        except BaseException as error:
+            self._tensor, self._result = tensor, result
+            self._fail(error)
+            raise
+        if result is tensor:
+            self._front.note_write(result)
+        self.misfits = 0
+        self._session.repeats[self._key] = self
+        return result
+
+    def _fail(self, error: BaseException) -> None:
+        if not isinstance(error, Exception):
+            self._session.handles.keep_in_flight(self)
+        elif self._single.submitted:
+            self._session.engine.release(self._single)
+            self._tensor = self._result = None
+
+
+class AsyncRepeat(Repeat):
+    """An `AsyncCall`."""
+
+    __slots__ = ("_error", "_prepared")
+
+    def __init__(self, session: Session, key: Hashable, front: FrontEnd[Any], single: Single, *rest: Any) -> None:
+        super().__init__(session, key, front, single, *rest)
+        self._prepared = session.engine.prepare(single)
         self._error: Exception | None = None
 
-    def begin(self, tensor: Any, address: int, result: Any, target: int) -> int:
-        """Submit the request for a tensor, as `run` does, and return a handle for its result."""
+    def make(self, tensor: Any, address: int, result: Any, target: int) -> int:
+        """Submit the request for a tensor, and return a handle for its result."""
         self._tensor, self._result = tensor, result
         words = self._single.words
         words[INPUT_WORD], words[OUTPUT_WORD] = address, target
@@ -117,7 +174,8 @@ class Repeat:
 
     def result(self) -> Any:
         """Return the result of a request that is done, or raise its error."""
-        self._release()
+        self._prepared.release()
+        self._single.handles[0] = 0
         if self._error is not None:
             raise self._error
         result = self._result
@@ -126,62 +184,6 @@ class Repeat:
         self.misfits = 0
         self.put_back()
         return result
-
-    def run(self, tensor: Any, address: int, result: Any, target: int) -> Any:
-        """Submit the request for a tensor, wait for it, and return its result, or raise its error.
-
-        If it is interrupted, the session keeps it, with the tensors, while it is in flight.
-
-        Args:
-            tensor: the input.
-            address: its address.
-            result: a tensor of the same kind, or the input if the call is in place.
-            target: the address of the result.
-        """
-        words, engine = self._single.words, self._session.engine
-        words[INPUT_WORD], words[OUTPUT_WORD] = address, target
-        try:
-            started = time.monotonic_ns()
-            try:
-                status = self._prepared.run()
-            finally:
-                engine.blocked_ns += time.monotonic_ns() - started
-            if status:
-                engine.go_on(self._single, status)
-                self._release()
-        except BaseException as error:
-            self._tensor, self._result = tensor, result
-            self._fail(error)
-            raise
-        if result is tensor:
-            self._front.note_write(result)
-        self.misfits = 0
-        self._session.repeats[self._key] = self
-        return result
-
-    def _fail(self, error: BaseException) -> None:
-        if not isinstance(error, Exception):
-            self._session.handles.keep_in_flight(self)
-        elif self._single.submitted:
-            self._release()
-            self._tensor = self._result = None
-
-    def _release(self) -> None:
-        self._prepared.release()
-        self._single.handles[0] = 0
-
-    def put_back(self) -> None:
-        """Keep it for the next call, because it is not made now."""
-        self._tensor = self._result = None
-        self._session.repeats[self._key] = self
-
-    def begun(self) -> bool:
-        """Return whether the engine knows the request, or did know it."""
-        return self._tensor is None or self._single.submitted
-
-    def done(self) -> bool:
-        """Return whether the request is done."""
-        return self._tensor is None or self._session.engine.done(self._single)
 
 
 class Repeats:
@@ -199,7 +201,8 @@ class Repeats:
         self._front, self._collective, self._run = front, collective, run
         self._settle, self._is_traced = collective.settle, front.is_traced
         self._in_place, self._none = form.in_place, front.no_compression
-        self._how = Repeat.begin if form.later else Repeat.run
+        self._kept = AsyncRepeat if form.later else BlockingRepeat
+        self._make: Callable[..., Any] = self._kept.make
         self._may_be_tracked = front.has_gradients and form == PLAIN
         self._function = front.scope + form.function(collective.name)
         self._operation = front.scope + form.operation(collective.name)
@@ -233,7 +236,7 @@ class Repeats:
                 key = (self._function, name, False, process_set.process_set_id, *options.values())
                 found = self._find(session, key, tensor)
                 if found is not None:
-                    return self._how(*found)
+                    return self._make(*found)
         if not _stand_for_themselves(options):
             key = ()
         self._settle(options)
@@ -264,7 +267,7 @@ class Repeats:
             key = (self._function, session.names.name(number, True), True, group, *options.values())
             found = self._find(session, key, tensor)
             if found is not None:
-                return self._how(*found), key
+                return self._make(*found), key
         except Exception:
             if found is None or not found[0].begun():
                 numbers.give_back(number)
@@ -273,7 +276,7 @@ class Repeats:
         return _NEW, key
 
     def _find(self, session: Session, key: Hashable, tensor: Any) -> tuple[Repeat, Any, int, Any, int] | None:
-        """Return a call that was made before and can be made with this tensor, and the arguments of `Repeat.run`."""
+        """Return a call that was made before and can be made with this tensor, and the arguments of `make`."""
         try:
             repeat: Any = session.repeats.pop(key, None)
         except TypeError:  # An option has no hash.
@@ -327,7 +330,7 @@ class Repeats:
         single.fill(collective.kind, dtype, group, tensor.shape, full_name, 0, 0, collective.native_options(options))
         if unnamed:
             single.make_in_turn()
-        Repeat(session, key, front, single, tensor, patience).put_back()
+        self._kept(session, key, front, single, tensor, patience).put_back()
 
 
 def repeats(collective: Collective) -> bool:

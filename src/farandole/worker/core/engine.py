@@ -23,13 +23,17 @@ from farandole.errors import FarandoleError, HorovodInternalError, SettingError
 from farandole.worker.core.binding import ABI_VERSION, Library, NativeEvent, NativeSetting, NativeStats, NativeWorld
 from farandole.worker.core.gpu_stream import GpuStream
 from farandole.worker.core.status import Status, from_status
-from farandole.worker.core.submission import Submission
+from farandole.worker.core.submission import Single, Submission
 from farandole.worker.core.user_log import launcher_stderr
 
 # A wait returns to Python this often, so that Ctrl-C is heard.
 WAIT_SLICE_SECONDS = 0.2
 
 _TIMEOUT = int(Status.TIMEOUT)
+
+# Arguments of prepared functions: how many requests, and how long a wait lasts.
+_ONE = ctypes.c_size_t.from_param(1)
+_SLICE = ctypes.c_double.from_param(WAIT_SLICE_SECONDS)
 
 
 class Block:
@@ -54,19 +58,17 @@ class Block:
 
 
 class Prepared(NamedTuple):
-    """Functions that make the same requests again and again.
+    """Functions that make one request again and again, without waiting for it when it is submitted.
 
     They check and convert no arguments, because that takes longer than a small collective. Each returns a status: 0, or
-    one that `Engine.go_on` must deal with. The caller adds the time of `run` and `wait` to `Engine.blocked_ns`.
+    one that `Engine.go_on` must deal with. The caller adds the time of `wait` to `Engine.blocked_ns`.
 
     Attributes:
-        run: submits the requests, waits for them, and releases them if none has failed.
-        submit: submits all of them or none.
-        wait: waits for them.
-        release: releases their handles and results.
+        submit: submits the request.
+        wait: waits for it.
+        release: releases its handle and its result.
     """
 
-    run: Callable[[], int]
     submit: Callable[[], int]
     wait: Callable[[], int]
     release: Callable[[], int]
@@ -115,6 +117,7 @@ class Engine:
         given = _native_settings(settings)
         library.farandole_log_copy_to(launcher_stderr())
         self._check(library.farandole_engine_create(ABI_VERSION, given, len(given), self._pointer))
+        self._address = ctypes.c_void_p.from_param(self._pointer.value)
         weakref.finalize(self, _destroy, library, self._pointer, os.getpid()).atexit = False
 
     def _check_algorithm(self, name: str) -> None:
@@ -245,21 +248,24 @@ class Engine:
         elif status:
             raise self._error(status)
 
-    def prepare(self, submission: Submission) -> Prepared:
-        """Return functions that make these requests again and again."""
-        address, functions = ctypes.c_void_p.from_param, self._library.unchecked
-        engine = address(self._pointer.value)
-        requests, handles = (
-            address(ctypes.addressof(submission.requests)),
-            address(ctypes.addressof(submission.handles)),
-        )
-        count, seconds = ctypes.c_size_t.from_param(submission.count), ctypes.c_double.from_param(WAIT_SLICE_SECONDS)
+    def prepare(self, single: Single) -> Prepared:
+        """Return functions that make this request again and again."""
+        functions, engine = self._library.unchecked, self._address
+        request, handle = _address(single.requests), _address(single.handles)
         return Prepared(
-            run=partial(functions["farandole_run_and_release"], engine, requests, count, handles, seconds),
-            submit=partial(functions["farandole_submit"], engine, requests, count, handles),
-            wait=partial(functions["farandole_wait_all"], engine, handles, count, seconds),
-            release=partial(functions["farandole_release_all"], engine, handles, count),
+            submit=partial(functions["farandole_submit"], engine, request, _ONE, handle),
+            wait=partial(functions["farandole_wait_all"], engine, handle, _ONE, _SLICE),
+            release=partial(functions["farandole_release_all"], engine, handle, _ONE),
         )
+
+    def prepare_run(self, single: Single) -> Callable[[], int]:
+        """Return a function that submits this request, waits for it, and releases it if it has not failed.
+
+        It returns a status as the functions of `Prepared` do, and its caller adds its time to `blocked_ns`.
+        """
+        request, handle = _address(single.requests), _address(single.handles)
+        run = self._library.unchecked["farandole_run_and_release"]
+        return partial(run, self._address, request, _ONE, handle, _SLICE)
 
     def go_on(self, submission: Submission, status: int) -> None:
         """Wait for requests that a prepared function has not seen done in its time; raise any other error.
@@ -455,6 +461,11 @@ def _native_settings(settings: Settings) -> ctypes.Array[NativeSetting]:
 
 def _knobs_text(knobs: Mapping[str, int]) -> bytes:
     return ",".join(f"{name}={value}" for name, value in knobs.items()).encode()
+
+
+def _address(memory: ctypes.Array[Any]) -> Any:
+    """Return the address of an array as an argument of a prepared function. The array must live as long."""
+    return ctypes.c_void_p.from_param(ctypes.addressof(memory))
 
 
 def _string(text: bytes | None) -> str:

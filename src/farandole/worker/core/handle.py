@@ -18,7 +18,17 @@ from farandole.worker.core.submission import Submission
 _numbers = itertools.count(1)
 
 
-class AsyncCall(Protocol):
+class InFlight(Protocol):
+    """A call whose memory the engine may be using."""
+
+    def begun(self) -> bool:
+        """Return whether the call has been submitted, so that other ranks may rely on it."""
+
+    def done(self) -> bool:
+        """Return whether the call is done, successfully or with an error."""
+
+
+class AsyncCall(InFlight, Protocol):
     """A call, from its creation to its result: `submit`, `wait` and `result`, each once."""
 
     def submit(self) -> None:
@@ -29,12 +39,6 @@ class AsyncCall(Protocol):
 
     def result(self) -> Any:
         """Return the result of a call that is done, or raise its error."""
-
-    def begun(self) -> bool:
-        """Return whether the call has been submitted, so that other ranks may rely on it."""
-
-    def done(self) -> bool:
-        """Return whether `wait`, after `submit`, would return at once."""
 
 
 class Call(AsyncCall, Protocol):
@@ -179,6 +183,8 @@ class HandleTable:
     def __init__(self) -> None:
         # Without a lock: each access is one step of a dict.
         self._calls: dict[int, AsyncCall] = {}
+        # Calls that were interrupted, and so have no handle.
+        self._interrupted: list[InFlight] = []
 
     def begin(self, call: AsyncCall) -> int:
         """Submit a call, keep it, and return its handle."""
@@ -201,10 +207,10 @@ class HandleTable:
             self.keep_in_flight(call)
             raise
 
-    def keep_in_flight(self, call: AsyncCall) -> None:
+    def keep_in_flight(self, call: InFlight) -> None:
         """Keep a call whose wait has ended, and so its memory, if the engine may still use it."""
         if call.begun() and not call.done():
-            self._calls[next(_numbers)] = call
+            self._interrupted.append(call)
 
     def poll(self, number: int) -> bool:
         """Return whether `synchronize` would return at once.
@@ -231,3 +237,4 @@ class HandleTable:
     def clear(self) -> None:
         """Drop all calls and their tensors. None of them may still be running."""
         self._calls.clear()
+        self._interrupted.clear()

@@ -24,6 +24,8 @@ _STEP = ctypes.sizeof(NativeRequest) // _WORD
 # The fields from `kind` to `option_count`. Those after it stay zero.
 _FIELDS = struct.Struct("@IIIIPPPPPN")
 
+_OneRequest = NativeRequest * 1
+
 _NO_OPTIONS = native_options({})
 
 
@@ -51,20 +53,18 @@ class Submission:
 
     def __init__(self, requests: Sequence[NativeRequest]) -> None:
         """Copy requests into an array, which keeps the memory alive that they point to."""
-        self.count = len(requests)
-        self.requests = (NativeRequest * self.count)(*requests)
+        self._hold((NativeRequest * len(requests))(*requests))
+
+    def _hold(self, requests: ctypes.Array[NativeRequest]) -> None:
+        self.count, self.requests, self.in_turn = len(requests), requests, False
         self.handles = (ctypes.c_uint64 * self.count)()
-        self.in_turn = False
 
     @classmethod
     def joined(cls, parts: Sequence[Submission]) -> Submission:
         """Return a submission of the requests of all parts, which must be kept: they own the requests' memory."""
         whole = cls.__new__(cls)
-        whole.count = sum(part.count for part in parts)
         everything = b"".join([part.requests for part in parts])
-        whole.requests = (NativeRequest * whole.count).from_buffer_copy(everything)
-        whole.handles = (ctypes.c_uint64 * whole.count)()
-        whole.in_turn = False
+        whole._hold((NativeRequest * sum(part.count for part in parts)).from_buffer_copy(everything))
         return whole
 
     def make_in_turn(self, in_turn: bool = True) -> None:
@@ -106,7 +106,7 @@ class Single(Submission):
 
     def __init__(self, pool: SubmissionPool, name_bytes: int = 120, ndim: int = 8) -> None:
         """Allocate room for names and shapes up to these lengths."""
-        super().__init__((NativeRequest(),))
+        self._hold(_OneRequest())  # Not a copy of a request, which would take longer than all the rest.
         self._pool = pool
         self.words = memoryview(self.requests).cast("B").cast("Q")
         self.name_bytes, self.ndim = name_bytes, ndim
