@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,11 +31,19 @@ def messages(package: Path) -> Iterator[Message]:
     """Yield the messages of all errors that the sources raise with a text."""
     for file in sorted(package.rglob("*.py")):
         room = _room(file.relative_to(package))
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in _statements(ast.parse(file.read_text())):
             if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args:
                 text = text_of(node.exc.args[0])
                 if re.search(r"[a-z]{2}", text):
                     yield Message(_name(node.exc.func), text, room)
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements below a node, without their expressions, which are most of a tree."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.stmt, ast.excepthandler, ast.match_case)):
+            yield child
+            yield from _statements(child)
 
 
 def _room(file: Path) -> str:
@@ -64,11 +72,11 @@ def _name(function: ast.expr) -> str:
     return function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
 
 
-def page(package: Path, classes: Sequence[str]) -> str:
+def page(found: Collection[Message], classes: Sequence[str]) -> str:
     """Return the text of the page.
 
     Args:
-        package: the sources.
+        found: the messages.
         classes: the errors on the page of errors, with their causes and remedies, in its order.
     """
     parts = [
@@ -76,7 +84,6 @@ def page(package: Path, classes: Sequence[str]) -> str:
         "The texts of errors, as they stand in the sources, by the part of farandole that raises them; `...` stands "
         "for what is filled in. A message says what is wrong and what to do.",
     ]
-    found = list(messages(package))
     for name in classes:
         own = sorted({f"{message.room}: {message.text}" for message in found if message.error == name})
         if own:

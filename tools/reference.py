@@ -273,7 +273,8 @@ def main() -> None:
     if last.exists() and last.stat().st_mtime > max(newest(ROOT / "src" / "farandole"), Path(__file__).stat().st_mtime):
         return
     package = load()
-    (FOLDER / "messages.md").write_text(messages.page(ROOT / "src" / "farandole", error_entries()))
+    found = list(messages.messages(ROOT / "src" / "farandole"))
+    (FOLDER / "messages.md").write_text(messages.page(found, error_entries()))
     for name, page in PAGES.items():
         (FOLDER / f"{name}.md").write_text(module_page(package, page))
     last.write_text(command_page())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
+import pytest
 from code_blocks import DOCS
 from tools import messages
 
@@ -36,14 +37,19 @@ def own_errors() -> set[str]:
     return known
 
 
-def test_every_message_is_of_a_class_with_an_entry() -> None:
-    raised = {message.error for message in messages.messages(PACKAGE)}
+@pytest.fixture(scope="module")
+def said() -> list[messages.Message]:
+    return list(messages.messages(PACKAGE))
+
+
+def test_every_message_is_of_a_class_with_an_entry(said) -> None:
+    raised = {message.error for message in said}
     assert raised & own_errors() - entries().keys() <= set().union(*NO_ENTRY.values())
 
 
-def test_the_page_of_messages_has_them_all() -> None:
-    page = messages.page(PACKAGE, list(entries()))
-    shown = [message for message in messages.messages(PACKAGE) if message.error in entries()]
+def test_the_page_of_messages_has_them_all(said) -> None:
+    page = messages.page(said, list(entries()))
+    shown = [message for message in said if message.error in entries()]
     assert len(shown) > 400
     assert all(f"{message.room}: {message.text}" in page for message in shown)
 
