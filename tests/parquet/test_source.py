@@ -186,6 +186,7 @@ def test_what_is_no_parquet_data_is_refused(tmp_path: Path) -> None:
         ({"window": 0}, "window must be a whole number from 1 up, but is 0"),
         ({"window": 1.5}, r"window must be a whole number from 1 up, but is 1\.5"),
         ({"window": None}, "window must be a whole number from 1 up, but is None"),
+        ({"shuffle": "false"}, "shuffle must be True or False, but is 'false'"),
     ],
 )
 def test_wrong_arguments_of_a_source_are_refused(tmp_path: Path, arguments: dict[str, Any], why: str) -> None:
@@ -277,6 +278,7 @@ def test_wrong_arguments_of_batches_are_refused(tmp_path: Path) -> None:
         ({"rank": "0"}, "rank must be a whole number, but is '0'"),
         ({"rank": 0, "size": 2.0}, r"size must be a whole number from 1 up, but is 2\.0"),
         ({"collate": "rows"}, "collate must be a function, but is 'rows'"),
+        ({"drop_last": "no"}, "drop_last must be True or False, but is 'no'"),
     ]
     for arguments, why in wrong:
         with pytest.raises(ValueError, match=why):

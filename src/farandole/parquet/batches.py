@@ -11,7 +11,7 @@ from farandole.parquet.source import ParquetSource
 from farandole.worker.core.basics import session_if_any
 from farandole.worker.elastic.batches import chosen_batches
 from farandole.worker.elastic.ledger import Ledger
-from farandole.worker.elastic.loader_arguments import check_function, read_whole
+from farandole.worker.elastic.loader_arguments import check_flag, check_function, read_whole
 from farandole.worker.elastic.ranges import RangeReader, is_ranged, reads_apart
 
 
@@ -60,6 +60,7 @@ class Batches:
         if not is_ranged(source):
             raise InvalidRequestError(f"source must be a ParquetSource, but is {source!r:.80}.")
         check_function("collate", collate)
+        check_flag("drop_last", drop_last)
         if (batch_size is None) == (global_batch_size is None):
             raise InvalidRequestError(
                 "Batches need either batch_size (rows of each worker) or global_batch_size (rows of all workers)."

@@ -13,7 +13,7 @@ from farandole.parquet.row_groups import Columns, EpochReader, RowGroup, RowGrou
 from farandole.worker.collectives.objects import broadcast_object
 from farandole.worker.core.basics import session_if_any
 from farandole.worker.elastic.ledger import Share
-from farandole.worker.elastic.loader_arguments import read_whole
+from farandole.worker.elastic.loader_arguments import check_flag, read_whole
 
 
 class GroupedRows:
@@ -25,7 +25,7 @@ class GroupedRows:
         window: the number of groups whose rows are mixed.
 
     Raises:
-        InvalidRequestError: the seed or the window is not valid.
+        InvalidRequestError: the seed, the flag or the window is not valid.
     """
 
     farandole_apart = True
@@ -35,6 +35,7 @@ class GroupedRows:
 
     def __init__(self, seed: int, shuffle: bool, window: int) -> None:
         self._seed, self._window = read_whole("seed", seed), read_whole("window", window, least=1)
+        check_flag("shuffle", shuffle)
         self._shuffle = shuffle
         self._epoch = 0
         self._process = os.getpid()

@@ -192,6 +192,8 @@ def test_wrong_loops_are_refused_with_a_clear_error(nursery: Nursery) -> None:
         assert ranged.next(2, 1).data["x"].tolist() == [2, 3]
         expect(lambda: hvd.elastic.ElasticLoader(Ranges(), batch_size=2, shuffle=True))
         expect(lambda: hvd.elastic.ElasticLoader(np.ones(3), batch_size=2, seed=1.5))
+        expect(lambda: hvd.elastic.ElasticLoader(np.ones(3), batch_size=2, shuffle="false"))
+        expect(lambda: hvd.elastic.ElasticLoader(np.ones(3), batch_size=2, drop_last="no"))
         expect(lambda: hvd.elastic.ElasticLoader(3, load="rows", batch_size=2))
         expect(lambda: hvd.distributed_grad(jnp.sum, compression="fp16"))
         loop = hvd.elastic.steps(loader, state=hvd.elastic.TrainState(w=jnp.ones(2)))
@@ -208,7 +210,8 @@ def test_wrong_loops_are_refused_with_a_clear_error(nursery: Nursery) -> None:
         said,
         (
             *("TrainState(params=...)", "ElasticLoader(...)", "as many rows", "read in its own order"),
-            *("seed must be a whole number", "load must be a function", "compression must be one of"),
+            *("seed must be a whole number", "shuffle must be True or False", "drop_last must be True or False"),
+            *("load must be a function", "compression must be one of"),
             *("reduced no gradients", "another compression"),
         ),
         strict=True,

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import farandole.ray
+from farandole.compat.ray.elastic import RayHostDiscovery
 from farandole.errors import SpecError
 from farandole.ray import RayExecutor
 from farandole.ray.data import DatasetSource
@@ -151,11 +152,18 @@ def test_settings_of_wrong_kinds_are_refused(given: dict[str, Any], why: str) ->
         ({"dataset": [1, 2]}, r"dataset must be a dataset of ray\.data, but is \[1, 2\]"),
         ({"seed": "7"}, "seed must be a whole number, but is '7'"),
         ({"window": 1.5}, r"window must be a whole number from 1 up, but is 1\.5"),
+        ({"shuffle": "false"}, "shuffle must be True or False, but is 'false'"),
     ],
 )
 def test_wrong_arguments_of_a_source_of_rows_are_refused(given: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         DatasetSource(**{"dataset": None, **given})
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_discovery_refuses_what_is_no_flag(flag: Any) -> None:
+    with pytest.raises(SpecError, match="use_gpu"):
+        RayHostDiscovery(use_gpu=flag)
 
 
 @pytest.fixture(params=[{"num_workers": 2}, {"min_workers": 2}], ids=["fixed", "elastic"])

@@ -276,6 +276,9 @@ def test_a_ledger_of_another_dataset_is_refused() -> None:
         (Numbers(3), {"batch_size": 1, "num_workers": 1, "prefetch_factor": 0}, "prefetch_factor must be .* from 1 up"),
         (Numbers(3), {"batch_size": 1, "collate_fn": "list"}, "collate_fn must be a function, but is 'list'"),
         (Numbers(3), {"batch_size": 1, "worker_init_fn": 5}, "worker_init_fn must be a function, but is 5"),
+        (Numbers(3), {"batch_size": 1, "shuffle": "false"}, "shuffle must be True or False, but is 'false'"),
+        (Numbers(3), {"batch_size": 1, "drop_last": "no"}, "drop_last must be True or False, but is 'no'"),
+        (Numbers(3), {"batch_size": 1, "pin_memory": "no"}, "pin_memory must be True or False, but is 'no'"),
         (Numbers(3), {"batches": 4}, r"batches must be an object with counts\(world_size\), but is 4"),
     ],
 )

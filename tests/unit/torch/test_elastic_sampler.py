@@ -123,3 +123,8 @@ def test_data_loader_batches_the_samples_of_its_rank(place: Place) -> None:
 def test_sampler_before_init_is_refused() -> None:
     with pytest.raises(ValueError, match=r"use hvd\.init\(\)"):
         ElasticSampler(range(4))
+
+
+def test_text_is_no_flag() -> None:
+    with pytest.raises(ValueError, match="shuffle must be True or False, but is 'False'"):
+        ElasticSampler(range(4), shuffle="False")  # type: ignore[arg-type]

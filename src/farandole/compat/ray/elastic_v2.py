@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from farandole.control.launcher.arguments import check_flag
 from farandole.ray.elastic_workers import ElasticParams
 from farandole.ray.elastic_workers import ElasticWorkers as ElasticAdapter
 from farandole.ray.placement import count_slots
@@ -20,6 +21,7 @@ class RayHostDiscovery:
     """
 
     def __init__(self, use_gpu: bool = False, cpus_per_worker: int = 1, gpus_per_worker: int = 1) -> None:
+        check_flag("use_gpu", use_gpu)
         self.use_gpu = use_gpu
         self.cpus_per_worker = cpus_per_worker
         self.gpus_per_worker = gpus_per_worker

@@ -1,4 +1,4 @@
-"""Background tasks of a job, which run until they are done or the job is over; errors of what nothing awaits."""
+"""Background tasks, which run until they are done or their owner ends them; errors of what nothing awaits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Background:
-    """Tasks that are not awaited, and must not outlive the job."""
+    """Tasks that are not awaited, and must not outlive their owner, such as a job or a daemon."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()

@@ -16,7 +16,7 @@ import numpy as np
 from farandole.errors import InvalidRequestError
 from farandole.worker.elastic.batches import BatchPolicy, chosen_batches
 from farandole.worker.elastic.ledger import Ledger, Share
-from farandole.worker.elastic.loader_arguments import read_whole
+from farandole.worker.elastic.loader_arguments import check_flag, read_whole
 from farandole.worker.elastic.ranges import RangeReader, reads_apart, refusal_to_shuffle
 
 Place = tuple[Ledger, tuple[int, ...], int]
@@ -58,6 +58,8 @@ class IndexLoader(ABC):
 
         The front end's loader describes the other arguments.
         """
+        check_flag("shuffle", shuffle)
+        check_flag("drop_last", drop_last)
         if shuffle and ranged is not None:
             raise InvalidRequestError(refusal_to_shuffle(ranged))
         self._policy = chosen_batches(batch_size, global_batch_size, batches)

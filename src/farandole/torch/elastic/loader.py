@@ -19,7 +19,7 @@ from farandole.torch.elastic.read_ahead import ReadAhead, Step
 from farandole.torch.elastic.reading import Portion, source_of
 from farandole.worker.elastic.batches import BatchPolicy, chosen_batches
 from farandole.worker.elastic.ledger import UNBOUNDED, Ledger, Share
-from farandole.worker.elastic.loader_arguments import check_function, read_whole
+from farandole.worker.elastic.loader_arguments import check_flag, check_function, read_whole
 from farandole.worker.elastic.ranges import is_ranged, refusal_to_shuffle
 
 
@@ -122,6 +122,8 @@ class ElasticLoader:
         seed, num_workers = read_whole("seed", seed), read_whole("num_workers", num_workers, least=0)
         check_function("collate_fn", collate_fn)
         check_function("worker_init_fn", worker_init_fn)
+        for name, flag in (("shuffle", shuffle), ("drop_last", drop_last), ("pin_memory", pin_memory)):
+            check_flag(name, flag)
         if prefetch_factor is not None:
             prefetch_factor = read_whole("prefetch_factor", prefetch_factor, least=1)
         # For the same size of the world, farandole's policies always return the same counts, which can be cached; a

@@ -15,6 +15,7 @@ from typing import Any
 from torch.utils.data import Sampler
 
 from farandole.worker.core.basics import rank, size
+from farandole.worker.elastic.loader_arguments import check_flag
 
 
 class ElasticSampler(Sampler[int]):
@@ -51,6 +52,7 @@ class ElasticSampler(Sampler[int]):
             shuffle: whether to shuffle each epoch; otherwise samples keep their order.
             seed: the seed of the shuffling, the same on all ranks.
         """
+        check_flag("shuffle", shuffle)
         self.dataset = dataset
         self.shuffle = shuffle
         self.seed = seed

@@ -46,3 +46,13 @@ def check_function(name: str, given: Any) -> None:
     """
     if given is not None and not callable(given):
         raise InvalidRequestError(f"{name} must be a function, but is {repr(given)}.")
+
+
+def check_flag(name: str, given: Any) -> None:
+    """Refuse a value that is not a flag, such as the text "False", which counts as true. Numbers and None are flags.
+
+    Raises:
+        InvalidRequestError: it is not.
+    """
+    if given is not None and not hasattr(given, "__bool__"):
+        raise InvalidRequestError(f"{name} must be True or False, but is {repr(given)}.")
