@@ -223,7 +223,7 @@ def test_job_that_fails_everywhere_at_start_is_not_restarted(start: Start) -> No
 def test_job_whose_workers_always_die_ends_after_the_elastic_timeout(start: Start) -> None:
     killed = (sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
     job = start("-np", "1", "--min-np", "1", "--elastic-timeout", "1", command=killed)
-    assert job.end() == 128 + signal.SIGKILL
+    assert job.end() == 128 + signal.SIGKILL, job.said
     job.says(r"warning: worker 2 on .* was killed by SIGKILL .* goes on for 1 s \(the elastic timeout\), the job ends")
     job.says(r"error: new workers failed again and again for 1 s \(the elastic timeout\)")
     job.says(r"first failure: worker \d on .* was killed by SIGKILL")

@@ -68,20 +68,6 @@ class Repeat:
         self._tensor: Any = None
         self._result: Any = None
 
-    def make(self, tensor: Any, address: int, result: Any, target: int) -> Any:
-        """Make the call.
-
-        Args:
-            tensor: the input.
-            address: its address.
-            result: a tensor of the same kind, or the input if the call is in place.
-            target: the address of the result.
-
-        Returns:
-            The result, or a handle for it.
-        """
-        raise NotImplementedError
-
     def put_back(self) -> None:
         """Keep it for the next call, because it is not made now."""
         self._tensor = self._result = None
@@ -101,12 +87,21 @@ class BlockingRepeat(Repeat):
 
     __slots__ = ("_run",)
 
-    def __init__(self, session: Session, key: Hashable, front: FrontEnd[Any], single: Single, *rest: Any) -> None:
-        super().__init__(session, key, front, single, *rest)
+    def __init__(
+        self, session: Session, key: Hashable, front: FrontEnd[Any], single: Single, tensor: Any, patience: int
+    ) -> None:
+        super().__init__(session, key, front, single, tensor, patience)
         self._run = session.engine.prepare_run(single)
 
     def make(self, tensor: Any, address: int, result: Any, target: int) -> Any:
-        """Make the call, and return the result. If it is interrupted, the session keeps it while it is in flight."""
+        """Make the call, and return the result. If it is interrupted, the session keeps it while it is in flight.
+
+        Args:
+            tensor: the input.
+            address: its address.
+            result: a tensor of the same kind, or the input if the call is in place.
+            target: the address of the result.
+        """
         words, engine = self._single.words, self._session.engine
         words[INPUT_WORD], words[OUTPUT_WORD] = address, target
         try:
@@ -137,17 +132,19 @@ class BlockingRepeat(Repeat):
 
 
 class AsyncRepeat(Repeat):
-    """An `AsyncCall`."""
+    """A call that returns a handle: an `AsyncCall`."""
 
     __slots__ = ("_error", "_prepared")
 
-    def __init__(self, session: Session, key: Hashable, front: FrontEnd[Any], single: Single, *rest: Any) -> None:
-        super().__init__(session, key, front, single, *rest)
+    def __init__(
+        self, session: Session, key: Hashable, front: FrontEnd[Any], single: Single, tensor: Any, patience: int
+    ) -> None:
+        super().__init__(session, key, front, single, tensor, patience)
         self._prepared = session.engine.prepare(single)
         self._error: Exception | None = None
 
     def make(self, tensor: Any, address: int, result: Any, target: int) -> int:
-        """Submit the request for a tensor, and return a handle for its result."""
+        """Submit the request, and return a handle for its result. The arguments are those of `BlockingRepeat.make`."""
         self._tensor, self._result = tensor, result
         words = self._single.words
         words[INPUT_WORD], words[OUTPUT_WORD] = address, target

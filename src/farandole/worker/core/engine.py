@@ -117,7 +117,7 @@ class Engine:
         given = _native_settings(settings)
         library.farandole_log_copy_to(launcher_stderr())
         self._check(library.farandole_engine_create(ABI_VERSION, given, len(given), self._pointer))
-        self._address = ctypes.c_void_p.from_param(self._pointer.value)
+        self._pointer_argument = ctypes.c_void_p.from_param(self._pointer.value)
         weakref.finalize(self, _destroy, library, self._pointer, os.getpid()).atexit = False
 
     def _check_algorithm(self, name: str) -> None:
@@ -250,8 +250,8 @@ class Engine:
 
     def prepare(self, single: Single) -> Prepared:
         """Return functions that make this request again and again."""
-        functions, engine = self._library.unchecked, self._address
-        request, handle = _address(single.requests), _address(single.handles)
+        functions, engine = self._library.unchecked, self._pointer_argument
+        request, handle = _argument_of(single.requests), _argument_of(single.handles)
         return Prepared(
             submit=partial(functions["farandole_submit"], engine, request, _ONE, handle),
             wait=partial(functions["farandole_wait_all"], engine, handle, _ONE, _SLICE),
@@ -263,9 +263,9 @@ class Engine:
 
         It returns a status as the functions of `Prepared` do, and its caller adds its time to `blocked_ns`.
         """
-        request, handle = _address(single.requests), _address(single.handles)
+        request, handle = _argument_of(single.requests), _argument_of(single.handles)
         run = self._library.unchecked["farandole_run_and_release"]
-        return partial(run, self._address, request, _ONE, handle, _SLICE)
+        return partial(run, self._pointer_argument, request, _ONE, handle, _SLICE)
 
     def go_on(self, submission: Submission, status: int) -> None:
         """Wait for requests that a prepared function has not seen done in its time; raise any other error.
@@ -463,8 +463,8 @@ def _knobs_text(knobs: Mapping[str, int]) -> bytes:
     return ",".join(f"{name}={value}" for name, value in knobs.items()).encode()
 
 
-def _address(memory: ctypes.Array[Any]) -> Any:
-    """Return the address of an array as an argument of a prepared function. The array must live as long."""
+def _argument_of(memory: ctypes.Array[Any]) -> Any:
+    """Return the address of an array as an argument of a prepared function, which the array must outlive."""
     return ctypes.c_void_p.from_param(ctypes.addressof(memory))
 
 

@@ -181,9 +181,9 @@ class HandleTable:
     """The calls in flight of one session, by the users' handles."""
 
     def __init__(self) -> None:
-        # Without a lock: each access is one step of a dict.
+        # Without a lock: each access is one step of a dict or a list.
         self._calls: dict[int, AsyncCall] = {}
-        # Calls that were interrupted, and so have no handle.
+        # Blocking calls whose wait was interrupted while they were in flight. They have no handles.
         self._interrupted: list[InFlight] = []
 
     def begin(self, call: AsyncCall) -> int:

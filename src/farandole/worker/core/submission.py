@@ -106,7 +106,7 @@ class Single(Submission):
 
     def __init__(self, pool: SubmissionPool, name_bytes: int = 120, ndim: int = 8) -> None:
         """Allocate room for names and shapes up to these lengths."""
-        self._hold(_OneRequest())  # Not a copy of a request, which would take longer than all the rest.
+        self._hold(_OneRequest())  # To copy a request into an array takes longer than all the rest.
         self._pool = pool
         self.words = memoryview(self.requests).cast("B").cast("Q")
         self.name_bytes, self.ndim = name_bytes, ndim
